@@ -3,8 +3,8 @@
 Source: AuthenticationPipeline, AuthorizationPipeline of the original's proxy, DefaultAuthenticationHandler,
 UserAuthorizationHandler, AclAuthorizationHandler; the texts of refusals are the original's.
 
-Brokers see the proxy as the sender of the requests of clients that speak gRPC, so these are checked only here. Remoting
-clients, whose requests are passed on with their own signatures, are checked here and by brokers that check.
+Brokers see the proxy as the sender of gRPC clients' requests, so these are checked only here. Remoting clients'
+requests are passed on with their own signatures, and checked here and by brokers that check.
 """
 
 from __future__ import annotations
@@ -58,13 +58,12 @@ class ProxyAccess:
     is_by_brokers: bool = False
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
-        """Return a request as it is: requests to brokers are signed with the key of the proxy, if it has one."""
+        """Return a request as it is: the proxy's own key, if any, signs requests to brokers."""
         return frame
 
     # -- clients that speak gRPC
 
     def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
-        """Check the caller of a call."""
         credential = read_credential(headers)
         if credential is None:
             checked(_unauthorized(_NO_NAME))
@@ -74,7 +73,6 @@ class ProxyAccess:
     def authorize(
         self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
     ) -> None:
-        """Check that an authenticated caller may make a call."""
         if not self._checks.authorization:
             checked(None)
             return
@@ -85,7 +83,7 @@ class ProxyAccess:
     # -- clients of the remoting protocol
 
     def check(self, frame: Frame, address: str, checked: Checked) -> None:
-        """Check a request that comes from an address. The frame must stay valid until the check is done."""
+        """Check a request from an address. The frame must stay valid until the check is done."""
         name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
 
         def authenticated(reason: CallRejected | None) -> None:
@@ -104,7 +102,7 @@ class ProxyAccess:
         return self._checks.authorization and frame.code in PLACES
 
     def check_record(self, frame: Frame, address: str, record: Record, checked: Checked) -> None:
-        """Check that the sender of a request may access the record whose offset in a log the request names."""
+        """Check that a request's sender may access the record whose log offset the request names."""
         name = (frame.ext_fields or {}).get(ACCESS_KEY, "")
         self._authorize(name, address, lambda: _readable(lambda: needs_of_record(frame.code, record)), checked)
 
@@ -153,7 +151,7 @@ class ProxyAccess:
 
 
 def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> CallRejected | None:
-    """Return the reason why one of the needs is denied; None if none is."""
+    """Return why one of the needs is denied; None if none is."""
     for need in wanted:
         reason = policies.deny(need, address)
         if reason is not None:
@@ -163,7 +161,7 @@ def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies)
 
 
 def _readable(find: Callable[[], list[Need]]) -> list[Need]:
-    """Return the needs that `find` returns. Raises `CallRejected` if the request cannot be read."""
+    """Return the needs that `find` returns. Raises `CallRejected` for an unreadable request."""
     try:
         return find()
     except FormatError:

@@ -20,10 +20,10 @@ __all__ = ["Brokers"]
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _REFRESH_MS: Final = 30_000
-# The minimum interval between lookups at nameservers, after a broker was lost or for an unknown name.
+# Minimum interval of lookups at nameservers, after a broker was lost or for an unknown name.
 _RETRY_MS: Final = 1_000
 _WAITING_MAX: Final = 10_000
-# The time for which handles of a broker that nameservers no longer know stay valid, as it may be back.
+# Handles of a broker stay valid for this time after nameservers forget it, as it may come back.
 _GONE_MS: Final = 30_000
 
 
@@ -71,7 +71,6 @@ class Brokers:
         return sorted(self._addresses)
 
     def learn(self, brokers: Iterable[BrokerData]) -> None:
-        """Note the addresses of brokers."""
         for broker in brokers:
             if broker.broker_addrs:
                 self._addresses[broker.broker_name] = dict(broker.broker_addrs)
@@ -79,7 +78,7 @@ class Brokers:
                 self._gone.pop(broker.broker_name, None)
 
     def ask(self, name: str, frame: Frame, until_ms: int, done: Done) -> None:
-        """Ask the broker of a name: the master, or the broker that stands in for it."""
+        """Ask the broker of a name: the master, or its stand-in."""
 
         def located(where: str | Frame) -> None:
             if isinstance(where, Frame):
@@ -89,14 +88,14 @@ class Brokers:
 
         def answered(answer: Frame) -> None:
             if answer.code == ResponseCode.SERVICE_NOT_AVAILABLE:
-                # The broker may be master no longer.
+                # The broker may no longer be master.
                 self._due_ms = min(self._due_ms, self._now_ms())
             done(answer)
 
         self.locate(name, located)
 
     def find_names(self, cluster: str, found: Callable[[list[str]], None]) -> None:
-        """Look up the names of the brokers of a cluster; none if nameservers know none, or cannot be asked."""
+        """Look up the names of a cluster's brokers; none if nameservers know none, or cannot be asked."""
 
         def give() -> None:
             found([name for name in self.names if self._clusters[name] == cluster])
@@ -113,7 +112,7 @@ class Brokers:
         return (addresses.get(MASTER_ID) or addresses[min(addresses)]) if addresses else None
 
     def locate(self, name: str, located: Located) -> None:
-        """Look up the address of the broker of a name, or the frame that replaces its answer; now or later."""
+        """Look up the address of a broker, or the frame that replaces its answer; now or later."""
         address = self.address_of(name)
         if address is not None:
             located(address)
@@ -126,7 +125,7 @@ class Brokers:
             self._look()
 
     def tell(self, name: str, frame: Frame) -> None:
-        """Send a broker a request that is not answered, if it is connected."""
+        """Send a one-way request to a broker, if it is connected."""
         address = self.address_of(name)
         if address is not None:
             self._wire(address, name).tell(self._seal(frame))
@@ -179,7 +178,7 @@ class Brokers:
         self.learn(brokers)
         for name in before.keys() - self._addresses.keys():
             if name not in self._gone:
-                # Routes that name it have to be looked up again.
+                # Routes that name it must be looked up again.
                 self._gone[name] = now_ms
                 self._lost(name)
             if now_ms - self._gone[name] < _GONE_MS:
@@ -189,7 +188,7 @@ class Brokers:
                 self._clusters.pop(name, None)
 
     def tick(self) -> None:
-        """Look up the brokers, if it is time; give up late answers, and unused connections."""
+        """Look up the brokers, if due; give up late answers and unused connections."""
         now_ms = self._now_ms()
         if now_ms >= self._due_ms and self._may_look():
             self._look()
@@ -200,7 +199,6 @@ class Brokers:
                 del self._wires[address]
 
     def leave(self) -> None:
-        """Close the connections."""
         for wire in self._wires.values():
             wire.leave()
 

@@ -1,7 +1,7 @@
 """A cache of values that are looked up elsewhere.
 
-As in the original (TopicRouteService, ClusterMetadataService), a known value is used at once, and looked up again after
-some time while it is used; callers wait only for unknown values, and for those found to be wrong.
+As in the original (TopicRouteService, ClusterMetadataService), a known value is used at once, and looked up again
+periodically while it is used. Callers wait only for unknown values, and for those found to be wrong.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["Cache"]
 
 _REFRESH_MS: Final = 20_000
 _UNUSED_MS: Final = 300_000
-# The time before the next lookup after a failed one.
+# The time before another lookup after a failed one.
 _RETRY_MS: Final = 1_000
-# The time before the next lookup of a value that will soon change.
+# The time before another lookup of a value that will soon change.
 _UNSETTLED_MS: Final = 500
 _ENTRIES_MAX: Final = 20_000
 _WAITING_MAX: Final = 20_000
@@ -39,7 +39,7 @@ class _CacheEntry(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """Values by key. `load` looks one up, and later passes it, or the reason why there is none.
+    """Values by key. `load` looks one up; later it passes the value, or why there is none.
 
     A value that is not `is_settled` is looked up again soon.
     """
@@ -62,7 +62,7 @@ class Cache(Generic[T]):
         return len(self._entries)
 
     def peek(self, key: str) -> T | None:
-        """The value that was looked up last, if any."""
+        """Return the value that was looked up last, if any."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
@@ -87,7 +87,7 @@ class Cache(Generic[T]):
             self._load(key, entry)
 
     def distrust(self, is_wrong: Callable[[T], bool]) -> None:
-        """Have values looked up again before they are used again."""
+        """Look up wrong values again before their next use."""
         for entry in self._entries.values():
             if entry.value is not None and is_wrong(entry.value):
                 entry.is_trusted = False
@@ -123,8 +123,8 @@ class Cache(Generic[T]):
             if self._entries.get(key) is entry:
                 del self._entries[key]
         else:
-            # The old value is better than none, unless it is not trusted. A topic seems to be gone while its only
-            # broker is, which may be back at once.
+            # The old value is better than none, unless it is distrusted. A topic seems gone while its only broker is,
+            # which may be back at once.
             if entry.is_trusted:
                 entry.due_ms = now_ms + _RETRY_MS
             value = entry.value

@@ -43,7 +43,7 @@ _GROUPS_MAX: Final = 100
 
 
 class Producers:
-    """The groups of producers, and the receivers of brokers' checks for each. `client_id` is that of the proxy.
+    """The groups of producers, and each group's receivers of brokers' checks. `client_id` is the proxy's.
 
     A group is the topic that it sends to. Brokers get heartbeats of the groups whose topics take transactions, every 20
     seconds and for a new group. Source: ClusterTransactionService.
@@ -56,13 +56,13 @@ class Producers:
         self._now_ms = now_ms
         self._groups: dict[str, dict[object, TakesQuestion]] = {}
         self._joined: dict[object, set[str]] = {}
-        # The brokers to which each group is or will be registered; and the brokers whose heartbeat is still to be sent.
+        # The brokers where each group is or will be registered; and those whose heartbeat is still to be sent.
         self._told: dict[str, set[str]] = {}
         self._untold: set[str] = set()
         self._due_ms = 0
 
     def join(self, member: object, groups: Collection[str], asked: TakesQuestion) -> None:
-        """Note a producer, which may be known already."""
+        """Note a producer, whether known or not."""
         for group in groups:
             members = self._groups.setdefault(group, {})
             if not members:
@@ -99,12 +99,10 @@ class Producers:
         self._topics.find(group, found)
 
     def connected(self, broker: str) -> None:
-        """Send the heartbeat to a broker that has connected."""
         if self._told.get(broker):
             self._untold.add(broker)
 
     def tick(self) -> None:
-        """Send heartbeats, if it is time."""
         now_ms = self._now_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + _PERIOD_MS
@@ -141,9 +139,9 @@ class Producers:
 class Cluster:
     """The brokers that nameservers know.
 
-    `dial` connects to an address, `open_session` makes the session of a connection, and `client_id` is the id by which
-    brokers know this proxy. `seal` signs the proxy's requests, also those for clients that speak gRPC; requests of
-    remoting clients have signatures of their own. `checks` are those of all clients.
+    `dial` connects to an address, `open_session` makes a connection's session, and `client_id` is this proxy's id at
+    brokers. `seal` signs the proxy's requests, also those for gRPC clients; remoting clients sign their own. `checks`
+    are those of all clients.
     """
 
     def __init__(
@@ -177,17 +175,16 @@ class Cluster:
         self._users = Users(self._brokers, checks.cluster, now_ms)
         self.access = ProxyAccess(checks, self._users)
         self.producers = Producers(self._topics, self._brokers, client_id, now_ms)
-        # The clients that have subscribed to lite topics: brokers notify them of changes.
+        # Clients subscribed to lite topics: brokers notify them of changes.
         self.subscribers: dict[_Link, TakesQuestion] = {}
 
     @property
     def names(self) -> list[str]:
-        """The names of the brokers that are known."""
         return self._brokers.names
 
     @property
     def lacks(self) -> str | None:
-        """The reason why clients cannot be served, in one line; None if they can."""
+        """The reason not to serve clients, in one line, if any."""
         return None if self.names else "no broker is known: no nameserver has answered, or none has one"
 
     def _make_wire(self, address: str, events: Events) -> Wire:
@@ -201,7 +198,7 @@ class Cluster:
         )
 
     def remoting_clients(self, address: str) -> RemotingClients:
-        """Make the service for clients of the remoting protocol; they get `address` as that of every broker."""
+        """Make the service for remoting clients; they get `address` as that of every broker."""
         return RemotingClients(self._nameservers, self._brokers, self.access, self._make_wire, address, self._now_ms)
 
     def _connected(self, broker: str) -> None:
@@ -216,7 +213,7 @@ class Cluster:
         return frame.code == RequestCode.CHECK_TRANSACTION_STATE and self.producers.take_question(broker, frame)
 
     def ask(self, broker: str, frame: Frame, wait_ms: int, done: Done) -> None:
-        """Ask the broker of a name, which may wait for `wait_ms` until it answers."""
+        """Ask the broker of a name, which may take `wait_ms` to answer."""
         self._brokers.ask(broker, frame, self._now_ms() + wait_ms + _WAIT_MS, done)
 
     def later(self, work: Callable[[], None]) -> None:
@@ -226,7 +223,6 @@ class Cluster:
     # -- see `grpc.backend.Backend`
 
     def connect(self, host: Host, asked: TakesQuestion) -> _Link:
-        """Make the link of a client."""
         return _Link(self, asked)
 
     def knows(self, broker: str) -> bool:
@@ -234,22 +230,19 @@ class Cluster:
         return True
 
     def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
-        """Look up a topic."""
         self._topics.find(name, found)
 
     def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | CallRejected], None]) -> None:
-        """Look up a group that consumes a topic."""
         self._topics.find_group(name, topic, found)
 
     def end_step(self) -> bool:
-        """Call the functions left for after the step. Return True if there were any."""
+        """Call the functions left for after the step; return whether there were any."""
         works, self._later[:] = list(self._later), []
         for work in works:
             work()
         return bool(works)
 
     def tick(self) -> None:
-        """Do the work that is due."""
         now_ms = self._now_ms()
         if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
             self._ticked_ms = now_ms
@@ -260,13 +253,12 @@ class Cluster:
             self.producers.tick()
 
     def leave(self) -> None:
-        """Close all connections."""
         self._brokers.leave()
         self._nameservers.leave()
 
 
 class _Link:
-    """A client's access to the brokers; connections are shared with all other clients."""
+    """A client's access to the brokers, over connections that all clients share."""
 
     def __init__(self, cluster: Cluster, asked: TakesQuestion) -> None:
         self._cluster = cluster
@@ -277,13 +269,13 @@ class _Link:
 
     @property
     def is_over(self) -> bool:
-        """False: there is no connection of the client's own that could be lost."""
+        """False: the client has no connection of its own that could be lost."""
         return False
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
         """Ask a broker; see `grpc.backend.Link`.
 
-        After its client is gone, brokers can still be asked to give back messages that it would have got too late.
+        This works even after the client is gone, to return messages that came too late for it.
         """
         self._numbers += 1
         number = self._numbers
@@ -300,7 +292,6 @@ class _Link:
         self._cluster.ask(broker, frame, wait_ms, answered)
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
-        """Register a producer."""
         if not self._is_ended:
             self._cluster.producers.join(self, producer_groups, self._asked)
         self._cluster.later(lambda: done(Frame(ResponseCode.SUCCESS, 0)))

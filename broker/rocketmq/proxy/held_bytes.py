@@ -13,7 +13,7 @@ _FIELD_BYTES: Final = 200
 
 
 def size_in_memory(frame: Frame) -> int:
-    """Return the bytes that a frame takes, roughly: headers may be as large as bodies."""
+    """Return the approximate memory of a frame: headers may be as large as bodies."""
     fields = frame.ext_fields or {}
     return len(frame.body) + sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields.items())
 
@@ -26,7 +26,7 @@ class HeldBytes:
         self._held = 0
 
     def take(self, size: int) -> bool:
-        """Count `size` bytes; return False, with nothing counted, if that exceeds the limit."""
+        """Count `size` bytes; return False, and count nothing, if that exceeds the limit."""
         if self._held + size > self._most:
             return False
         self._held += size

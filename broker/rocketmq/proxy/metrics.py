@@ -11,8 +11,7 @@ __all__ = ["proxy_pieces"]
 
 
 def proxy_pieces(cluster: Cluster, name: str) -> Iterator[bytes]:
-    """Yield the text of a proxy with a name."""
     common = {"node_type": "proxy", "node_id": name, "proxy_mode": "cluster"}
     yield from metric_pieces("rocketmq_proxy_up", (Series((label_text(common),), (1,)),))
-    # Not one of the original's.
+    # Unknown to the original.
     yield from metric_pieces("rocketmq_proxy_known_brokers", (Series((label_text(common),), (len(cluster.names),)),))

@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.frame import Frame
 __all__ = ["ProxyNameservers"]
 
 _WAIT_MS: Final = 3_000
-# Nameservers close a connection with requests that are too large, and other clients share it.
+# Nameservers close a connection, which other clients share, for a request that is too large.
 _HANDED_BYTES_MAX: Final = 64 << 10
 
 
@@ -29,11 +29,11 @@ class ProxyNameservers:
         self._at = 0
 
     def ask(self, frame: Frame, done: Done) -> None:
-        """Ask one, or the next if it cannot be reached; `done` gets the answer, or the frame that replaces it."""
+        """Ask one, or the next if it is unreachable; `done` gets the answer, or the frame that replaces it."""
         self._ask(self._at, len(self._wires), self._seal(frame), done)
 
     def hand_on(self, frame: Frame, done: Done) -> None:
-        """Pass on a client's request, with the client's signature if there is one."""
+        """Pass on a client's request, with the client's signature, if any."""
         if size_in_memory(frame) > _HANDED_BYTES_MAX:
             done(not_asked(ResponseCode.SYSTEM_ERROR, "the request is too large for a nameserver"))
             return
@@ -52,11 +52,9 @@ class ProxyNameservers:
         self._wires[at].ask(frame, self._now_ms() + _WAIT_MS, answered)
 
     def tick(self) -> None:
-        """Give up late answers."""
         for wire in self._wires:
             wire.expire(self._now_ms())
 
     def leave(self) -> None:
-        """Close the connections."""
         for wire in self._wires:
             wire.leave()

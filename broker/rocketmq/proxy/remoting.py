@@ -1,12 +1,12 @@
-"""The clients of the remoting protocol at a proxy, with connections of their own to brokers.
+"""The remoting clients of a proxy, with connections of their own to brokers.
 
 Source: RemotingProtocolServer, AbstractRemotingActivity. Clients take the proxy for a nameserver that gives the proxy's
-address for every broker; a request states in its header which broker it is for.
+address for every broker; the header of a request names its broker.
 
 The original's proxy keeps the groups of its clients itself, and proxies exchange them by messages. Here, a client has
-connections of its own to the brokers that it uses: they see it connect and disconnect, know its groups, send it
-requests, and check its signatures, as if it had connected itself, with any number of proxies. A proxy with access
-control checks requests first; unlike the original's, it never lends a client its own key.
+its own connections to the brokers that it uses: they see it connect and disconnect, know its groups, send it requests,
+and check its signatures, as if it had connected itself, with any number of proxies. A proxy with access control checks
+requests first; unlike the original's, it never lends a client its own key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["RemotingClients"]
 
 log = logging.getLogger("broker.rocketmq.proxy")
 
-# Clients have their own time-outs; after this time no client waits any more.
+# Clients have their own time-outs; none waits longer.
 _WAIT_MS: Final = 30_000
 _WAIT_MS_MAX: Final = 120_000
 _QUESTIONS_MAX: Final = 1_000
@@ -78,7 +78,7 @@ _ROUTED: Final = _SHORT | frozenset(
         RequestCode.GET_EARLIEST_MSG_STORETIME,
     )
 )
-# Requests for each broker that the client uses, and requests that any of them can answer.
+# Requests for all brokers that the client uses, and requests that any of them can answer.
 _TO_ALL: Final = frozenset((RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT))
 _TO_ANY: Final = frozenset(
     (
@@ -89,16 +89,16 @@ _TO_ANY: Final = frozenset(
     )
 )
 _LOCKS: Final = frozenset((RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ))
-# The header fields with the time for which brokers may wait until they answer.
+# The header fields with the time that brokers may take to answer.
 _WAITS: Final = ("suspendTimeoutMillis", "pollTime")
 
 MakeWire = Callable[[str, Events], Wire]
 
 
 class RemotingClients:
-    """All clients of the protocol; see `remoting.session.Service` and `node.Part`.
+    """All remoting clients; see `remoting.session.Service` and `node.Part`.
 
-    `address`, HOST:PORT, is given to clients as that of each broker; `make_wire` makes a connection to an address.
+    Clients get `address`, HOST:PORT, as that of each broker; `make_wire` makes a connection to an address.
     """
 
     def __init__(
@@ -123,11 +123,10 @@ class RemotingClients:
     # -- see `remoting.session.Service`
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every frame to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Handle a request of a client, or its answer to a broker."""
+        """Handle a client's request, or its answer to a broker."""
         client = self._clients.get(session)
         if client is None:
             client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._held, self._now_ms)
@@ -169,7 +168,7 @@ class RemotingClients:
         self._access.check(whole, client.host.address, checked)
 
     def _check_place(self, client: _Client, frame: Frame, checked: Checked) -> None:
-        """Check a request that names a record by its offset in a broker's log, which not all brokers check."""
+        """Check a request that names a record by its log offset, as not all brokers do."""
         fields = frame.ext_fields or {}
 
         def viewed(answer: Frame) -> None:
@@ -206,13 +205,13 @@ class RemotingClients:
             client.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
-        """Forget a client; its connections to brokers are closed."""
+        """Forget a client, and close its connections to brokers."""
         client = self._clients.pop(session, None)
         if client is not None:
             client.end()
 
     def _broker_of(self, frame: Frame) -> str | None:
-        """Return the broker that a request is for; older clients do not state it, and need not if there is only one."""
+        """Return the broker of a request; older clients name none, and need not if there is only one."""
         name = (frame.ext_fields or {}).get(_SHORT_BROKER if frame.code in _SHORT else _BROKER)
         if name:
             return name
@@ -248,11 +247,9 @@ class RemotingClients:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
-        """Give up late answers of brokers."""
         now_ms = self._now_ms()
         if not 0 <= now_ms - self._ticked_ms < _TICK_MS:
             self._ticked_ms = now_ms
@@ -292,7 +289,6 @@ class _Client:
 
     @property
     def host(self) -> Host:
-        """The address that it connects from."""
         return self._session.host
 
     def uses(self, brokers: Iterable[str]) -> None:
@@ -306,7 +302,6 @@ class _Client:
             self._session.answer(request, answer._replace(code=code))
 
     def ask_one(self, broker: str | None, frame: Frame) -> None:
-        """Pass a request to its broker."""
         request = frame.bare
         if broker is None:
             self.answer(request, Frame(_NO_NAME, 0, remark="Request doesn't have field bname"))
@@ -314,7 +309,6 @@ class _Client:
             self._ask(broker, frame, partial(self.answer, request))
 
     def ask_any(self, frame: Frame) -> None:
-        """Pass a request to one of the brokers that the client uses."""
         names = self._names()
         if names:
             self._ask(names[0], frame, partial(self.answer, frame.bare))
@@ -393,7 +387,6 @@ class _Client:
         return True
 
     def answered(self, frame: Frame) -> None:
-        """Pass the client's answer to the broker that asked."""
         question = self._questions.pop(frame.opaque, None)
         if question is not None:
             question.wire.answer(question.request, frame)
@@ -401,7 +394,6 @@ class _Client:
     # -- the end
 
     def expire(self) -> None:
-        """Give up late answers."""
         now_ms = self._now_ms()
         for wire in self._wires.values():
             wire.expire(now_ms)
@@ -410,7 +402,6 @@ class _Client:
             del self._questions[number]
 
     def end(self) -> None:
-        """Close its connections to brokers."""
         self._is_ended = True
         for wire in self._wires.values():
             wire.leave("its client is gone")
@@ -421,7 +412,7 @@ _NOBODY: Final = Frame(ResponseCode.SYSTEM_ERROR, 0, remark="no broker is known"
 
 
 def _broker_of_locks(frame: Frame) -> str | None:
-    """Return the name of the broker of the queues that a client locks."""
+    """Return the broker of the queues that a client locks."""
     try:
         queues = LOCK_REQUEST.read(frame.body).mq_set
     except FormatError:
@@ -430,6 +421,5 @@ def _broker_of_locks(frame: Frame) -> str | None:
 
 
 def _wait_ms(frame: Frame) -> int:
-    """Return the time for which a request lets the broker wait."""
     fields = frame.ext_fields or {}
     return min(_WAIT_MS_MAX, max(read_digits(fields.get(name)) or 0 for name in _WAITS))

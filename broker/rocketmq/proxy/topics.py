@@ -28,7 +28,7 @@ __all__ = ["ProxyTopics"]
 
 _WRITE: Final = int(Permission.WRITE)
 _WAIT_MS: Final = 3_000
-# Names of topics and groups do not contain it.
+# Not part of any name of a topic or group.
 _SEPARATOR: Final = "@"
 _QUEUES_MAX: Final = 65_536
 
@@ -44,7 +44,6 @@ class ProxyTopics:
         self._groups: Cache[GroupConfig] = Cache(self._load_group, now_ms)
 
     def find(self, name: str, found: Found[Topic]) -> None:
-        """Look up a topic, now or later."""
         self._topics.find(name, found)
 
     def find_group(self, name: str, topic: str | None, found: Found[GroupConfig]) -> None:
@@ -52,11 +51,10 @@ class ProxyTopics:
         self._groups.find(f"{name}{_SEPARATOR}{topic or ''}", found)
 
     def lost(self, broker: str) -> None:
-        """Have nameservers asked again about the topics of a broker that cannot be reached."""
+        """Look up the topics of an unreachable broker again before their next use."""
         self._topics.distrust(lambda topic: any(each.broker_name == broker for each in topic.queues))
 
     def tick(self) -> None:
-        """Forget unused topics and groups."""
         self._topics.tick()
         self._groups.tick()
 
@@ -82,7 +80,7 @@ class ProxyTopics:
         self._nameservers.ask(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields), routed)
 
     def _find_types(self, name: str, route: TopicRoute, done: Found[Topic]) -> None:
-        """Ask the brokers of a topic, one after the other, for its message types."""
+        """Ask the brokers of a topic, in turn, for its message types."""
         known = {broker.broker_name for broker in route.broker_datas if broker.broker_addrs}
         left = sorted({queues.broker_name for queues in route.queue_datas} & known)
         if not left:
@@ -99,7 +97,7 @@ class ProxyTopics:
                 ask()
                 return
             if types is None:
-                # As in the original, a topic with unknown types accepts nothing; but an earlier answer may be known.
+                # As in the original, a topic with unknown types accepts nothing, unless an earlier answer is known.
                 before = self._topics.peek(name)
                 types = (MessageType.MESSAGE_TYPE_UNSPECIFIED,) if before is None else before.types
             done(_topic(name, route, types))
@@ -182,7 +180,7 @@ def _topic(name: str, route: TopicRoute, types: tuple[MessageType, ...]) -> Topi
 
 
 def _in_order(text: str | None) -> list[tuple[str, int]]:
-    """Return the queues of a topic whose order is fixed, regardless of the present brokers."""
+    """Return the queues of a topic with a fixed order, regardless of the present brokers."""
     found = []
     for part in filter(None, (text or "").split(";")):
         broker, _, count = part.partition(":")

@@ -1,8 +1,8 @@
 """The users of the cluster and their policies, from its brokers.
 
-Source: ProxyAuthenticationMetadataProvider, ProxyAuthorizationMetadataProvider, ClusterMetadataService. One broker is
-enough: administrators create users and policies at all brokers of a cluster. An answer is used for a while, and longer
-if no broker answers again; without an answer, it is unknown whether a user exists.
+Source: ProxyAuthenticationMetadataProvider, ProxyAuthorizationMetadataProvider, ClusterMetadataService. Any broker can
+answer: administrators create users and policies at all of a cluster. An answer is used for a while, and longer if no
+broker answers again. Without one, it is unknown whether a user exists.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["Policies", "UserAnswer", "Users"]
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _WAIT_MS: Final = 3_000
-# The time for which a missing user is cached: it may be created the next moment.
+# For a missing user, who may be created the next moment.
 _NOBODY_MS: Final = 1_000
 _NAME_MAX: Final = 1_024
-# Maximum number of cached decisions per user.
+# Per user.
 _DECISIONS_MAX: Final = 1_000
 _NO_USER: Final = "Authentication failed. Please verify the credentials and try again."
 _NO_ACL: Final = "Authorization failed. Please verify your access rights and try again."
@@ -47,14 +47,14 @@ class UserAnswer(NamedTuple):
 
 
 class Policies:
-    """The policies of a user, if there are any, and the decisions made by them."""
+    """The policies of a user, if any, and the decisions made by them."""
 
     def __init__(self, acl: Acl | None) -> None:
         self._acl = acl
         self._decisions: dict[tuple[Need, str], str | None] = {}
 
     def deny(self, need: Need, address: str) -> str | None:
-        """Return the reason why a need is denied to a request from an address; None if it is allowed."""
+        """Return why a need is denied to a request from an address; None if it is allowed."""
         key = (need, address)
         if key not in self._decisions:
             if len(self._decisions) >= _DECISIONS_MAX:
@@ -72,24 +72,22 @@ class Users:
         self._now_ms = now_ms
         self._users: Cache[UserAnswer] = Cache(self._load_user, now_ms)
         self._policies: Cache[Policies] = Cache(self._load_policies, now_ms)
-        # The broker that answered last, and the reason for a failure that is in the log.
+        # The broker that answered last, and the failure that is in the log.
         self._first: str | None = None
         self._reason = ""
         self._doubted_ms = now_ms()
 
     def find(self, name: str, found: Found[UserAnswer]) -> None:
-        """Look up the user of a name, now or later."""
         if len(name) > _NAME_MAX:
             found(UserAnswer(None))
         else:
             self._users.find(name, found)
 
     def find_policies(self, name: str, found: Found[Policies]) -> None:
-        """Look up the policies of a user, now or later."""
         self._policies.find(name, found)
 
     def tick(self) -> None:
-        """Forget unused users, and look missing ones up again."""
+        """Forget unused users, and look up missing ones again."""
         self._users.tick()
         self._policies.tick()
         now_ms = self._now_ms()
@@ -124,7 +122,7 @@ class Users:
         self._ask(Frame(RequestCode.AUTH_GET_ACL, 0, ext_fields=fields), read, _NO_ACL, done)
 
     def _ask(self, frame: Frame, read: Callable[[Buffer], T], failure: str, done: Found[T]) -> None:
-        """Ask one broker after the other until one has answered."""
+        """Ask the brokers in turn until one answers."""
 
         def ask(left: list[str]) -> None:
             if left:

@@ -1,4 +1,4 @@
-"""The connection to one address, made for the first request, and the requests that wait for answers."""
+"""The connection to one address, made for the first request, and its unanswered requests."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ __all__ = ["Events", "Wire"]
 log = logging.getLogger("broker.rocketmq.proxy")
 
 _NEVER_MS: Final = 1 << 62
-# The pause before the next attempt at an address that could not be reached.
+# The pause after a failed attempt to connect.
 _RETRY_MS: Final = 500
-# Maximum number of waiting requests, and of bytes that the other side has not taken.
+# Maximum number of unanswered requests, and of bytes that the other end has not taken.
 _REQUESTS_MAX: Final = 65_536
 _OUTPUT_BYTES_MAX: Final = 32 << 20
-# Maximum number of waiting requests that are sent, or fail, in one step. It takes up to 5 ms.
+# Maximum of requests sent, or failed, in one step, which takes up to 5 ms.
 _AT_ONCE: Final = 200
 
 
 class _SentCall(NamedTuple):
-    """A request that was sent. The request itself is not kept: it may be large, and the answer late."""
+    """A sent request. The frame is not kept: it may be large, and the answer late."""
 
     until_ms: int
     done: Done
@@ -47,7 +47,7 @@ class _Queued(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Handlers of a connection's events: it is made, it is lost or cannot be made, and the other side sends a request.
+    """Handlers of a connection's events: it is made, it is lost or cannot be made, and the other end sends a request.
 
     `asked` returns whether the request was accepted.
     """
@@ -82,7 +82,7 @@ class Wire:
         self._is_dialing = self._is_left = False
         self._refused_ms: int | None = None
         self._reason = ""
-        # The requests that wait for the connection, and the ones that wait for answers.
+        # Requests that wait for the connection, and those that wait for answers.
         self._queued: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._calls: dict[int, _SentCall] = {}
@@ -91,18 +91,16 @@ class Wire:
 
     @property
     def is_idle(self) -> bool:
-        """True if it is neither connected nor being connected."""
         return self._session is None and not self._is_dialing
 
     @property
     def waiting(self) -> int:
-        """The number of unanswered requests."""
         return len(self._queued) + len(self._calls)
 
     def ask(self, frame: Frame, until_ms: int, done: Done) -> None:
         """Send a request; `done` gets the answer, or the frame that replaces it, never at once.
 
-        A one-way request gets only the latter.
+        For a one-way request it gets only the latter.
         """
         session = self._session
         waiting_bytes = self._queued_bytes + (0 if session is None else session.output_size())
@@ -123,7 +121,7 @@ class Wire:
         try:
             number = session.ask(frame, one_way=frame.is_one_way, version=frame.version or VERSION)
         except ValueError as error:
-            # A client's request must not fail those of others over the same connection.
+            # A client's request must not fail those of others on the connection.
             self._refuse(call.done, ResponseCode.SYSTEM_ERROR, f"the request cannot be handed on: {error}")
             return
         if not frame.is_one_way:
@@ -163,12 +161,12 @@ class Wire:
             self._later(lambda: self._fail(calls, code, text))
 
     def tell(self, frame: Frame) -> None:
-        """Send a one-way request, if there is a connection."""
+        """Send a one-way request, if connected."""
         if self._session is not None:
             self._session.ask(frame, one_way=True)
 
     def answer(self, request: Frame, answer: Frame) -> None:
-        """Answer a request of the other side, if it is connected."""
+        """Answer a request of the other end, if connected."""
         if self._session is not None:
             self._session.answer(request, answer)
 
@@ -179,7 +177,7 @@ class Wire:
         self._is_dialing, self._refused_ms, self._reason = False, None, ""
         self._session = session = self._open_session(address, self)
         if self._is_left:
-            # It is no longer waited for.
+            # Nobody awaits it any more.
             session.give_up("who dialed is gone")
         self._send_queued()
         self._events.connected()
@@ -195,7 +193,6 @@ class Wire:
         self._fail(calls, UNREACHABLE, f"{self.address} cannot be reached: {reason}")
 
     def expire(self, now_ms: int) -> None:
-        """Give up requests whose time is over."""
         if now_ms < self._late_ms:
             return
         late = [number for number, call in self._calls.items() if call.until_ms <= now_ms]
@@ -216,11 +213,9 @@ class Wire:
     # -- see `remoting.session.Service`
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every frame to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Handle an answer or a request."""
         if frame.is_response:
             call = self._calls.pop(frame.opaque, None)
             if call is not None:
@@ -230,7 +225,6 @@ class Wire:
             session.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
-        """Note that the connection is lost."""
         if session is not self._session:
             return
         self._session = None

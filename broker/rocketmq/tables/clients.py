@@ -1,4 +1,4 @@
-"""The clients of a broker and the groups that they are in, by their heartbeats.
+"""The clients of a broker and their groups, by heartbeats.
 
 Source: ConsumerManager, ProducerManager. When a group gains or loses a consumer, all its consumers are notified, and
 share the queues again.
@@ -15,7 +15,7 @@ __all__ = ["EXPIRED_MS", "Clients", "ConsumerGroup", "Member"]
 
 EXPIRED_MS: Final = 120_000
 
-# Maximum number of groups of one connection: its end removes it from all of them in one step.
+# Maximum of groups of one connection, whose end removes it from all in one step.
 CONNECTION_GROUPS_MAX: Final = 4_096
 
 # Approximate memory of a subscription, and of a tag or its hash.
@@ -25,7 +25,7 @@ _WORD_BYTES: Final = 80
 
 @dataclass
 class Member:
-    """A client's connection within a group. `user` signed the heartbeat that reported it; empty for none."""
+    """A client's connection in a group. `user` signed the heartbeat that reported it; "" for none."""
 
     client_id: str
     heard_ms: int
@@ -36,7 +36,7 @@ class Member:
 
 @dataclass
 class ConsumerGroup:
-    """The consumers of a group, and the settings that they share: those of the newest heartbeat."""
+    """The consumers of a group, with their common settings: those of the newest heartbeat."""
 
     consume_type: str
     message_model: str
@@ -51,7 +51,7 @@ class Clients:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[object, Member]] = {}
-        # By connection: the groups in which it consumes, and the groups in which it produces.
+        # By connection: the groups in which it consumes, and those in which it produces.
         self._memberships: dict[object, tuple[set[str], set[str]]] = {}
         self._membership_count = 0
         self._subscription_bytes = 0
@@ -59,7 +59,7 @@ class Clients:
     def fault_of(
         self, heartbeat: Heartbeat, connection: object, memberships_max: int, subscription_bytes_max: int
     ) -> str | None:
-        """Return why the bounds leave no room for what a heartbeat reports; None if they do."""
+        """Return why the bounds leave no room for the contents of a heartbeat; None if they do."""
         named = len(heartbeat.consumer_data_set) + len(heartbeat.producer_data_set)
         consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
         if named + len(consumes) + len(produces) > CONNECTION_GROUPS_MAX:
@@ -84,7 +84,7 @@ class Clients:
         version: int = 0,
         user: str = "",
     ) -> list[str]:
-        """Handle a heartbeat; return the names of groups whose members or subscriptions have changed."""
+        """Handle a heartbeat; return the groups whose members or subscriptions have changed."""
         member = Member(heartbeat.client_id, now_ms, language, version, user)
         changed = [
             consumer.group_name
@@ -149,7 +149,6 @@ class Clients:
         return True
 
     def unregister_producer(self, group: str, connection: object) -> None:
-        """Remove a client from a group of producers."""
         members = self.producers.get(group, {})
         members.pop(connection, None)
         self._leave(connection, 1, group)
@@ -157,14 +156,14 @@ class Clients:
             self.producers.pop(group, None)
 
     def disconnected(self, connection: object) -> list[str]:
-        """Remove a client from all groups; return the names of those with fewer consumers now."""
+        """Remove a client from all groups; return those with fewer consumers now."""
         consumes, produces = self._memberships.get(connection, (set[str](), set[str]()))
         for group in list(produces):
             self.unregister_producer(group, connection)
         return [group for group in sorted(consumes) if self.unregister_consumer(group, connection)]
 
     def expire(self, now_ms: int) -> list[object]:
-        """Return the connections without a heartbeat for two minutes, which have to be closed."""
+        """Return the connections without a heartbeat for two minutes, for the caller to close."""
         groups = [group.members for group in self.consumers.values()] + list(self.producers.values())
         silent = {
             connection: None
@@ -175,7 +174,6 @@ class Clients:
         return list(silent)
 
     def producer(self, client_id: str) -> object | None:
-        """Return the connection of a producer; None if it has none."""
         for members in self.producers.values():
             for connection, member in members.items():
                 if member.client_id == client_id:
@@ -192,6 +190,5 @@ def _size_of(consumer: ConsumerData) -> int:
 
 
 def _subscription_bytes(subscription: Subscription) -> int:
-    """Return the approximate memory of a subscription."""
     words = len(subscription.tags_set) + len(subscription.code_set)
     return _SUBSCRIPTION_BYTES + 2 * len(subscription.sub_string) + len(subscription.topic) + _WORD_BYTES * words

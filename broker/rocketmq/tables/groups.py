@@ -63,7 +63,7 @@ class Groups:
 
     @property
     def version(self) -> DataVersion:
-        """The version of the groups that are on the disk."""
+        """The version of the groups on the disk."""
         return self.kept.version
 
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
@@ -73,7 +73,7 @@ class Groups:
         return self.find_all([group], now_ms).get(group) if config is None else config
 
     def find_all(self, groups: Iterable[str], now_ms: int) -> dict[str, GroupConfig]:
-        """Return groups by name, creating missing ones in one change; omits groups that may not be created."""
+        """Return groups by name, creating missing ones in one change; omit those that may not be created."""
         found = {group: self.table.get(group) for group in groups}
         for group in found:
             self.kept.rely_on(group)
@@ -88,7 +88,7 @@ class Groups:
         return {group: config for group, config in {**found, **made}.items() if config is not None}
 
     def missing(self, group: str) -> str:
-        """Return a text that a group does not exist, and why the broker did not create it, if it creates groups."""
+        """Return the text that a group does not exist, and why a broker that creates groups did not create it."""
         text = f"subscription group [{group}] does not exist"
         if not self.auto_create or len(self.table) < self.options.auto_groups_max:
             return text
@@ -96,7 +96,6 @@ class Groups:
         return f"{text}, and is not made: the broker has {len(self.table)} groups, {bound}"
 
     def put(self, config: GroupConfig, now_ms: int) -> None:
-        """Create or change a group."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[GroupConfig], now_ms: int) -> None:

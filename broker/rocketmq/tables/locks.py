@@ -1,6 +1,6 @@
 """Locks of queues, by which the consumers of a group keep its order (source: RebalanceLockManager).
 
-A lock lasts a minute; its holder renews it before that.
+The holder renews a lock within a minute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from formats.rocketmq.remoting.bodies.clients import MessageQueue
 __all__ = ["LOCK_MS", "Locks"]
 
 LOCK_MS: Final = 60_000
-# Maximum number of locks of all groups.
+# The maximum for all groups.
 LOCKS_MAX: Final = 200_000
 
 
@@ -24,7 +24,7 @@ class _Lock:
 
 
 class Locks:
-    """The locks of ordered consumption: by group and queue, the client that holds each."""
+    """The locks of ordered consumption: their holders by group and queue."""
 
     def __init__(self, locks_max: int = LOCKS_MAX) -> None:
         self._locks_max = locks_max
@@ -62,7 +62,7 @@ class Locks:
         return any(now_ms - lock.taken_ms <= LOCK_MS for lock in self._groups.get(group, {}).values())
 
     def expire(self, now_ms: int) -> None:
-        """Forget expired locks; otherwise those of unknown names would stay."""
+        """Forget expired locks; those of unknown names would stay otherwise."""
         for group, held in list(self._groups.items()):
             for queue in [queue for queue, lock in held.items() if now_ms - lock.taken_ms > LOCK_MS]:
                 del held[queue]

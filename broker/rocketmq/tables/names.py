@@ -40,7 +40,7 @@ __all__ = [
     "revive_topic",
 ]
 
-# Clients that reach a broker through a cloud send their traces to topics with this prefix (TRACE_TOPIC_PREFIX).
+# Clients of a cloud send their traces to topics with this prefix (TRACE_TOPIC_PREFIX).
 _TRACE_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 
 
@@ -52,19 +52,19 @@ def revive_topic(cluster: str) -> str:
 def is_own(topic: str) -> bool:
     """Return whether only the broker itself stores messages in a topic.
 
-    The original also accepts messages of clients for the topics with `SYSTEM_PREFIX`, and trusts them as its own.
+    The original also accepts clients' messages for the topics with `SYSTEM_PREFIX`, and trusts them as its own.
     """
     return topic in OWN_TOPICS or (topic.startswith(SYSTEM_PREFIX) and not topic.startswith(_TRACE_PREFIX))
 
 
 def is_system(topic: str) -> bool:
-    """Return whether a topic belongs to the system on every broker, so that no request creates, changes or deletes it.
+    """Return whether a topic belongs to the system on every broker: no request creates, changes or deletes it.
 
-    `Topics.is_system` includes the topics that are named after the broker and its cluster.
+    `Topics.is_system` includes the topics named after the broker and its cluster.
     """
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Return whether a group is one of the broker's own, in any letter case, as the original's metrics have it."""
+    """Return whether a group is one of the broker's own, in any letter case, as in the original's metrics."""
     return group.upper().startswith(OWN_GROUP_PREFIX)

@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Each group's offsets in each queue, and the file that keeps them (source: ConsumerOffsetManager).
 
-The file is written from time to time, not with every commit: after a crash some messages come again.
+The file is written periodically, not with every commit: after a crash some messages come again.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ __all__ = ["Offsets"]
 
 _SEPARATOR: Final = "@"
 
-# Maximum number of pulled offsets that are kept, for administrators; beyond it, those of the first pair of topic and
-# group are forgotten.
+# Maximum of pulled offsets, kept for administrators; beyond it, the oldest pair of topic and group is forgotten.
 PULLED_MAX: Final = 100_000
 
 
 class Offsets:
     """The offsets of the next messages, by topic, group and queue. `changed`: the file is older than the table.
 
-    Before `file`, `prepare` encodes the changes in parts. With `parts_lmq`, groups of light message queues have a table
-    of their own in the file. Of several stored files the one that was changed last counts.
+    `prepare` encodes the changes in parts before `file`. With `parts_lmq`, groups of light message queues have a table
+    of their own in the file. Of several stored files the one changed last counts.
     """
 
     def __init__(self, *stored: bytes, parts_lmq: bool = False) -> None:
         files = [CONSUMER_OFFSETS.read(each) for each in stored if each]
         file = max(files, key=lambda file: file.changed_ms) if files else OffsetsFile()
         self._parts_lmq = parts_lmq
-        # The items of groups of light message queues in the file.
+        # Items of groups of light message queues in the file.
         self._lmq_texts: dict[str, str] = {}
         self._table: dict[str, dict[int, int]] = {}
         self._version = file.data_version
-        # True if there was a change that the version has to include.
+        # True after a change that the version must include.
         self._is_newer = False
         # The offsets of messages given to consumers, which may be ahead of the committed ones.
         self._pulled: dict[str, dict[int, int]] = {}
@@ -49,7 +48,7 @@ class Offsets:
         self.count = 0
         self._groups: dict[str, dict[str, None]] = {}
         self._topics: dict[str, dict[str, None]] = {}
-        # The items of the file, and the keys of items that are older than the table.
+        # The items of the file, and the keys of outdated ones.
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
         for key, queues in file.all_offsets.items():
@@ -60,7 +59,7 @@ class Offsets:
         return len(self._table)
 
     def get(self, topic: str, group: str, queue_id: int) -> int | None:
-        """The committed offset; None if the group has none there."""
+        """Return the committed offset; None if the group has none there."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
 
     def has_any(self, topic: str, group: str) -> bool:
@@ -96,18 +95,17 @@ class Offsets:
         return queues
 
     def _replace(self, key: str, queues: dict[int, int]) -> None:
-        """Set all offsets of a topic and group."""
         self.count += len(queues) - len(self._table.get(key) or self._add(key))
         self._table[key] = dict(queues)
         self._stale[key] = None
         self.changed = True
 
     def follow(self, body: bytes | memoryview) -> None:
-        """Take the offsets of a master, and their version. Raises `FormatError`."""
+        """Take a master's offsets and their version. Raises `FormatError`."""
         self._take(CONSUMER_OFFSETS.read(body))
 
     def follow_newer(self, body: bytes | memoryview) -> bool:
-        """Take the offsets of a broker that stood in for this one, unless they are older; return False then.
+        """Take the offsets of a broker that stood in for this one; return False if they are older.
 
         Raises `FormatError`.
         """
@@ -125,7 +123,7 @@ class Offsets:
                 self._replace(key, queues)
 
     def note_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Note that a group was given the messages of a queue before an offset, in memory only."""
+        """Note, in memory only, that a group was given the messages of a queue before an offset."""
         key = f"{topic}{_SEPARATOR}{group}"
         queues = self._pulled.get(key)
         if queues is None:
@@ -148,7 +146,6 @@ class Offsets:
         return dict(self._table.get(f"{topic}{_SEPARATOR}{group}", {}))
 
     def all(self) -> list[tuple[str, str, dict[int, int]]]:
-        """Return the committed offsets by queue of each topic and group."""
         parted = ((key.partition(_SEPARATOR), queues) for key, queues in self._table.items())
         return [(topic, group, queues) for (topic, _, group), queues in parted]
 
@@ -182,7 +179,7 @@ class Offsets:
     # -- the file
 
     def prepare(self, most: int) -> bool:
-        """Encode about `most` offsets that have changed; return True if none is left."""
+        """Encode about `most` changed offsets; return True if none is left."""
         while most > 0 and self._stale:
             key = next(iter(self._stale))
             del self._stale[key]
@@ -203,7 +200,6 @@ class Offsets:
         return fastjson.without_lines(self._text()).encode()
 
     def file(self, now_ms: int) -> bytes:
-        """Return the file's next content."""
         if self._is_newer:
             self._version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)
         self.changed = self._is_newer = False
@@ -228,10 +224,10 @@ def _is_own(topic: str, group: str) -> bool:
 
 
 def _is_lmq(key: str, queues: dict[int, int]) -> bool:
-    """Return whether the offsets are those of a group of light message queues in a topic with one queue."""
+    """Return whether the offsets are of a group of light message queues in a topic with one queue."""
     return key.partition(_SEPARATOR)[2].startswith(SECOND_PREFIX) and list(queues) == [0]
 
 
 def _order(version: DataVersion) -> tuple[int, int, int]:
-    """Return a key that is greater for the newer of two versions (source: DataVersion.compare)."""
+    """Return a sorting key for versions (source: DataVersion.compare)."""
     return version.state_version, version.counter, version.timestamp

@@ -12,7 +12,7 @@ __all__ = ["BOUNDS", "DELAY_LEVELS", "BrokerOptions", "parse_delay_levels"]
 
 DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
-# The option that each property sets: bounds that the original does not have.
+# The options set by properties that the original does not have: bounds.
 BOUNDS: Final = {
     "autoCreateTopicMaxNum": "auto_topics_max",
     "autoCreateRetryTopicMaxNum": "auto_retry_topics_max",
@@ -28,7 +28,7 @@ BOUNDS: Final = {
 
 _ADDRESS: Final = Host("127.0.0.1", 10911)
 _UNITS_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-# A queue's entry has 64 bits for the time at which a message is due.
+# A queue's entry has 64 bits for a message's due time.
 _DELAY_S_MAX: Final = INT_MAX
 
 
@@ -36,7 +36,7 @@ _DELAY_S_MAX: Final = INT_MAX
 class BrokerOptions:
     """The options of a broker. `address` is sent to others and written into stored messages.
 
-    Administrators change some of them while it runs (`configuration`): holders of this object see that.
+    Administrators change some at run time (`configuration`): holders of this object see that.
     """
 
     cluster: str = "DefaultCluster"
@@ -52,35 +52,35 @@ class BrokerOptions:
     delay_levels_ms: tuple[int, ...] = ()
     trace_topic: str | None = None
     revive_queues: int = 8
-    # The percentages of POP requests that look into the retry topic first, of ordinary topics and of those for messages
-    # with priorities. The order in which a POP looks into queues: the highest has the highest priority, or the lowest.
+    # The percentages of POP requests that look into the retry topic first, for ordinary topics and for those with
+    # priorities. The order of queues in a POP: the highest has the highest priority, or the lowest.
     retry_percent: int = 20
     priority_retry_percent: int = 0
     highest_first: bool = True
-    # Popped messages that are not acknowledged go to retry topics with names of version 2, or of version 1.
+    # Unacknowledged popped messages go to retry topics with names of version 2, or of version 1.
     retry_v2: bool = False
-    # The maximum delay of a message whose sender gives a time.
+    # The maximum delay of a message with a due time.
     timer_delay_max_s: int = 3 * 24 * 3_600
     property_filter: bool = True
-    # The address that slaves connect to; empty if there is none.
+    # The address that slaves connect to, if any.
     ha_address: str = ""
-    # Consumers that lag by more bytes of the log than this read from a slave, if they may.
+    # Consumers that lag by more bytes of the log may read from a slave.
     slave_read: bool = False
     read_behind_bytes: int = 1 << 62
-    # Nameservers take this broker for gone after this many milliseconds of silence, and then present the slave with the
-    # least id as master. None: they use their own time, and no slave acts as master.
+    # After this much silence nameservers drop this broker, and present the slave with the least id as master. None:
+    # they use their own time, and no slave acts as master.
     silent_ms: int | None = None
-    # Numbers of topics and groups: requests that would create one above `auto_*` for a client, or above the others at
-    # all, are refused. Retry and dead letter topics have an `auto_*` bound of their own.
+    # Requests that would create a topic or group for a client above `auto_*`, or any above the others, are refused.
+    # Retry and dead letter topics have an `auto_*` bound of their own.
     auto_topics_max: int = 5_000
     auto_retry_topics_max: int = 20_000
     topics_max: int = 50_000
     auto_groups_max: int = 5_000
     groups_max: int = 50_000
-    # Maximum number of queues that a topic can be given. Existing topics with more queues keep them.
+    # Existing topics with more queues keep them.
     topic_queues_max: int = 1_024
-    # The groups of one heartbeat, the memberships of all clients in groups, the bytes of all subscriptions, and the
-    # offsets of all groups in queues.
+    # Bounds of the groups of one heartbeat, the memberships of all clients in groups, the bytes of all subscriptions,
+    # and the offsets of all groups in queues.
     heartbeat_groups_max: int = 256
     memberships_max: int = 200_000
     subscription_bytes_max: int = 64 << 20
@@ -88,7 +88,7 @@ class BrokerOptions:
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Return the delays of all levels in milliseconds, level 1 first, of a text like `1s 5s 1m`.
+    """Return the delays of all levels in ms, level 1 first, of a text like `1s 5s 1m`.
 
     Raises `ValueError` for an item that is no number with a unit of s, m, h or d, or that is too long.
     """

@@ -15,7 +15,7 @@ __all__ = ["ProgressFiles"]
 
 log = logging.getLogger("broker.rocketmq")
 
-# Maximum number of entries that one step encodes.
+# The maximum that one step encodes.
 STEP_ENTRIES: Final = 500
 
 
@@ -28,9 +28,7 @@ class Progress(Protocol):
         """Encode up to `most` entries; return True if all are encoded."""
         ...
 
-    def file(self, now_ms: int) -> bytes:
-        """Return the file's next content."""
-        ...
+    def file(self, now_ms: int) -> bytes: ...
 
 
 class _Written:
@@ -54,7 +52,7 @@ class _Written:
 
 
 class ProgressFiles:
-    """Writes the files. First, `flush_log` flushes the log; it may raise `OSError`.
+    """Writes the files, after `flush_log` has flushed the log, which may raise `OSError`.
 
     Otherwise a file could refer, after a loss of power, to messages that the log no longer has.
     """
@@ -72,7 +70,7 @@ class ProgressFiles:
         self._offsets = _Written("the consumer offsets", offsets, keep_offsets)
         keeper.adopt(self._orders.file, self._offsets.file)
         self._flush_log = flush_log
-        # The files whose tables are being encoded: both at the start.
+        # The files whose tables are being encoded.
         self._due = [self._orders, self._offsets]
 
     def begin(self, *, with_orders: bool) -> None:
@@ -81,7 +79,7 @@ class ProgressFiles:
         self._due = [each for each in wanted if each.table.changed]
 
     def end_step(self, now_ms: int) -> bool:
-        """Encode some entries, or write the files once all are encoded. Return True if entries are left."""
+        """Encode some entries, or write the files once all are encoded; return True if entries are left."""
         if not self._due:
             return False
         if not all(each.table.prepare(STEP_ENTRIES) for each in self._due):

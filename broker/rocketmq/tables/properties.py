@@ -14,5 +14,5 @@ def encode(properties: dict[str, str]) -> bytes:
 
 
 def encode_few(properties: dict[str, str]) -> bytes:
-    """Encode the properties of a message that the broker itself makes: the original has them in a smaller map."""
+    """Encode the properties of a message that the broker makes: the original has them in a smaller map."""
     return encode_properties(hash_map_order(properties, 16))

@@ -18,7 +18,7 @@ __all__ = ["FindQueues", "QueueFinder"]
 
 log = logging.getLogger("broker.rocketmq.routes")
 
-# The time for which an answer is cached.
+# The time for which an answer is used.
 KEEP_MS: Final = 30_000
 TOPICS_MAX: Final = 10_000
 
@@ -41,7 +41,7 @@ class _KnownBroker(NamedTuple):
 
 
 class QueueFinder:
-    """Asks the nameserver of this process, and one of those elsewhere."""
+    """Asks the nameserver of this process, and one elsewhere."""
 
     def __init__(self, near: Callable[[str], Sequence[QueueData]], links: Sequence[_Link]) -> None:
         self._near = near
@@ -49,7 +49,7 @@ class QueueFinder:
         self._known: dict[str, _KnownBroker] = {}
 
     def __call__(self, topic: str, now_ms: int, done: Callable[[Sequence[QueueData]], None]) -> None:
-        """Find the queues of a topic; call `done` with them, now or when a nameserver has answered."""
+        """Call `done` with the queues of a topic, now or when a nameserver has answered."""
         known = self._known.get(topic)
         if known is not None and 0 <= now_ms - known.asked_ms < KEEP_MS:
             done([*self._near(topic), *known.queues])

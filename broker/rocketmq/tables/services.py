@@ -1,4 +1,4 @@
-"""The state of a broker that most of its parts work on."""
+"""The state of a broker that most of its parts share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Services"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Services:
-    """The configuration, tables, store, counters and sliced work that the parts of one broker share.
+    """The configuration, tables, store, counters and sliced work of one broker.
 
     `leaving` has the deleted parent topics whose lite topics are still to be removed.
     """

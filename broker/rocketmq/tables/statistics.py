@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Counters for administrators: messages and bytes, by topic and by group (source: BrokerStatsManager, StatsItem).
 
-Counters begin at 0 with the process. Their values a minute, an hour and a day ago are remembered in increasingly
+Counters begin at 0 with the process. Their values of the last minute, hour and day are remembered in increasingly
 coarse steps.
 """
 
@@ -26,15 +26,15 @@ __all__ = ["DEAD_LETTERS", "Counter", "Morning", "Statistics"]
 log = logging.getLogger("broker.rocketmq")
 
 SAMPLE_MS: Final = 10_000
-# Maximum number of counters, of about 2 KB each; later topics and groups are not counted one by one.
+# A counter takes about 2 KB; later topics and groups are not counted one by one.
 COUNTERS_MAX: Final = 50_000
-# Maximum length of a counter's key, a topic and a group, which a message can have given.
+# A counter's key is a topic and a group, which a message can have given.
 _KEY_CHARACTERS_MAX: Final = 512
-# Maximum number of counters that are sampled in one tick: all of them within `SAMPLE_MS`.
+# Maximum of counters sampled in one tick: all of them within `SAMPLE_MS`.
 _SAMPLED_AT_ONCE: Final = 6_000
-# Not a name of the original's, which has this count among its metrics only.
+# The original has this count among its metrics only.
 DEAD_LETTERS: Final = "DEAD_LETTERS"
-# By span (minute, hour and day): the interval of remembered samples, and their number.
+# By span (minute, hour and day): the interval of samples, and their number.
 _STEPS: Final = ((1, 6), (60, 6), (360, 24))
 
 _SPANS_S: Final = (10, 60, 600)
@@ -51,7 +51,7 @@ class Rate:
         self.total += count
 
     def sample(self, now_ms: int) -> None:
-        """Remember the count; to be called once a second."""
+        """Remember the count, once a second."""
         self._samples.append((now_ms, self.total))
 
     def text(self) -> str:
@@ -87,13 +87,12 @@ class Counter:
         self.times += 1
 
     def sample(self, now_ms: int, number: int) -> None:
-        """Remember the sum; `number` counts these calls, which are made every ten seconds."""
+        """Remember the sum; `number` counts these calls, every ten seconds."""
         for (step, _), samples in zip(_STEPS, self._spans, strict=True):
             if number % step == 0:
                 samples.append(_Sample(now_ms, self.total, self.times))
 
     def spans(self, now_ms: int) -> list[Span]:
-        """Return the counts of the last minute, hour and day."""
         found = []
         for samples in self._spans:
             at_ms, total, times = samples[0]
@@ -110,7 +109,7 @@ class Morning(NamedTuple):
 
 
 class Statistics:
-    """The counters of a broker. `put` and `found` are those of all messages."""
+    """The counters of a broker. `put` and `found` count all messages."""
 
     def __init__(self, cluster: str, now_ms: int) -> None:
         self.put = Rate()
@@ -136,7 +135,7 @@ class Statistics:
         self._add("BROKER_PUT_NUMS", self._cluster, count)
 
     def sent(self, topic: str, group: str, count: int, size: int) -> None:
-        """Count messages of a topic delivered to a consumer of a group."""
+        """Count messages of a topic delivered to a group's consumer."""
         key = f"{topic}@{group}"
         self.found.add(count)
         self._add("GROUP_GET_NUMS", key, count)
@@ -144,7 +143,7 @@ class Statistics:
         self._add("BROKER_GET_NUMS", self._cluster, count)
 
     def given_up(self, topic: str, group: str) -> None:
-        """Count a message of a topic that goes to the dead letters of a group."""
+        """Count a message of a topic that goes to a group's dead letters."""
         self._add(DEAD_LETTERS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, count: int) -> None:
@@ -157,11 +156,9 @@ class Statistics:
         counter.add(count)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the counters of a topic that is deleted."""
         self._forget(lambda key: key.partition("@")[0] == topic)
 
     def forget_group(self, group: str) -> None:
-        """Drop the counters of a group that is deleted."""
         self._forget(lambda key: key.partition("@")[2] == group)
 
     def _forget(self, concerns: Callable[[str], bool]) -> None:
@@ -171,7 +168,7 @@ class Statistics:
     # -- the clock
 
     def tick(self, now_ms: int) -> None:
-        """Take samples, once a second or less often, and note the sums at midnight."""
+        """Take samples at most once a second, and note the sums at midnight."""
         self._now_ms = now_ms
         self.put.sample(now_ms)
         self.found.sample(now_ms)
@@ -190,7 +187,7 @@ class Statistics:
     # -- showing
 
     def totals(self, name: str) -> dict[str, int]:
-        """Return the sums of all counters of a name, by their keys."""
+        """Return the sums of all counters of a name, by key."""
         return {key: counter.total for (each, key), counter in self._counters.items() if each == name}
 
     def rate(self, name: str, key: str, now_ms: int) -> float:

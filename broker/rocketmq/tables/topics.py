@@ -24,7 +24,7 @@ __all__ = ["EVERY", "QUEUES_MAX", "Topics"]
 
 log = logging.getLogger("broker.rocketmq.topics")
 
-# Maximum number of queues of a topic; the original has no such bound.
+# The original has no such bound.
 QUEUES_MAX: Final = 65_536
 
 _BENCHMARK_QUEUES: Final = 1024
@@ -59,7 +59,7 @@ class Topics:
         table = {**file.topic_config_table}
         for config in _system_topics(options):
             table.setdefault(config.topic_name, config)
-        # Topics whose change is on the disk, and not yet passed to the nameservers.
+        # Topics whose change is on the disk, but not yet with the nameservers.
         self._news: dict[str, None] = {}
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
@@ -71,23 +71,22 @@ class Topics:
 
     @property
     def version(self) -> DataVersion:
-        """The version of the topics that are on the disk."""
+        """The version of the topics on the disk."""
         return self.kept.version
 
     def get(self, topic: str) -> TopicConfig | None:
         return self.table.get(topic)
 
     def is_system(self, topic: str) -> bool:
-        """Return whether a topic belongs to the system, so that no request creates, changes or deletes it."""
+        """Return whether a topic belongs to the system: no request creates, changes or deletes it."""
         return names.is_system(topic) or topic in self._system
 
     def get_for_sender(self, topic: str) -> TopicConfig | None:
-        """Return a topic like `get`, and delay the answer to the present request until the topic is on the disk."""
+        """Return a topic, and delay the answer to the present request until it is on the disk."""
         self.kept.rely_on(topic)
         return self.table.get(topic)
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create or change a topic."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
@@ -110,7 +109,7 @@ class Topics:
         self.kept.put({topic: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
-        """Take the topics of a master, with their version; return the topics that are gone."""
+        """Take a master's topics, with their version; return the topics that are gone."""
         if version == self.kept.next_version:
             return []
         gone = [name for name in self.table if name not in table]
@@ -118,13 +117,12 @@ class Topics:
         self.kept.change({**changed, **dict.fromkeys(gone)}, version)
         return gone
 
-    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int], log_end: int) -> list[str]:
-        """Raise the version to that of a master of this epoch: nameservers ignore those of earlier ones.
+    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
+        """Raise the version to that of a master of this epoch: nameservers ignore earlier ones.
 
         `queues` has the topics with messages and their number of queues. Unknown ones are created, and returned: the
         previous master was lost before it had sent them, and slaves remove the messages of topics that their master
-        does not have. `restore` does the same for messages that wait in the log, which ends at `log_end`. Returns when
-        all is on the disk. Raises `OSError` if it cannot be written.
+        lacks. Returns when all is on the disk. Raises `OSError` if it cannot be written.
         """
         self._inherited = log_end
         missing = [
@@ -158,7 +156,7 @@ class Topics:
         self._news.update(dict.fromkeys(written))
 
     def take_news(self) -> list[str]:
-        """Return the names of the topics that were changed or deleted since the last call."""
+        """Return the topics changed or deleted since the last call."""
         news, self._news = self._news, {}
         return list(news)
 
@@ -183,7 +181,7 @@ class Topics:
     ) -> TopicConfig | None:
         """Create a topic for a sender, after the example of another one; return None if that one does not permit it.
 
-        Raises `Refused` if the broker has `autoCreateTopicMaxNum` topics.
+        Raises `Refused` beyond `autoCreateTopicMaxNum` topics.
         """
         default = self.get(default_topic)
         if default is None or not default.perm & Permission.INHERIT:

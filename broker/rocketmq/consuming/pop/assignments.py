@@ -1,8 +1,7 @@
-"""The queues that a client consumes, and whether it pulls or pops them: clients may leave that to the broker.
+"""The queues that a client consumes, by pulling or popping, where clients leave that to the broker.
 
-Source: QueryAssignmentProcessor, MessageRequestModeManager.
-
-A client that pops gets all queues of a broker, or its own and those of some of the clients that follow it.
+Source: QueryAssignmentProcessor, MessageRequestModeManager. A client that pops gets all queues of a broker, or its own
+and those of some of the clients that follow it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ log = logging.getLogger("broker.rocketmq.assignments")
 
 POP: Final = "POP"
 PULL: Final = "PULL"
-# Maximum number of modes.
 MODES_MAX: Final = 20_000
 
 # A topic and a group; a topic and the text of its entry for a group.
@@ -53,10 +51,10 @@ _CIRCLE: Final = "AVG_BY_CIRCLE"
 
 
 class AssignmentRequests:
-    """Answers clients, and keeps the modes that administrators set. `find_queues` asks for queues on other brokers.
+    """Answers clients, and keeps the modes that administrators set. `find_queues` finds queues on other brokers.
 
-    `keep` writes the file; if it raises `OSError`, the change is undone. With a `Keeper` for the `file`, changes are
-    written at the end of the step.
+    `keep` writes the file; if it raises `OSError`, the change is undone. With a `Keeper`, changes are written at the
+    end of the step.
     """
 
     def __init__(self, services: Services, find_queues: FindQueues, stored: bytes, keep: Keep) -> None:
@@ -153,7 +151,7 @@ def _share(
 
 
 def allocate(queues: list[MessageQueue], clients: list[str], client: str, strategy: str) -> list[MessageQueue]:
-    """Return the queues of a client if each queue has one client: equal shares, the first clients get one more."""
+    """Return a client's queues if each queue has one client: equal shares, and one more for the first clients."""
     if client not in clients:
         return []
     place, count = clients.index(client), len(clients)

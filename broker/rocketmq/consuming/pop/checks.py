@@ -23,26 +23,26 @@ __all__ = [
     "with_born_time",
 ]
 
-# Maximum time for which a popped message is hidden from others.
+# The maximum for which a popped message is hidden from others.
 HIDDEN_MS_MAX: Final = 3 * 24 * 3_600_000
 
-# The remark in answers of the original to which it sets no code.
+# The remark of the original's answers without a code.
 NO_CODE_SET: Final = "not set any response code"
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# The ConsumeInitMode with which a group without an offset starts at the first message.
+# The ConsumeInitMode of a group that starts at the first message.
 _FROM_FIRST: Final = 0
 
 
 def with_born_time(fields: dict[str, str], now_ms: int) -> dict[str, str]:
-    """Return the fields of a request, with `now_ms` as the time at which it was made if they have none."""
+    """Return the fields of a request, with `now_ms` as its time if they have none."""
     return fields if fields.get("bornTime", "0") != "0" else {**fields, "bornTime": str(now_ms)}
 
 
 def check_topic(
     services: Services, topic: str, group: str, queue_id: int, peer: Peer, now_ms: int, doing: str
 ) -> TopicConfig:
-    """Return the topic from which a group asks for messages, of one queue or of all. Raises `Refused`."""
+    """Return the topic from which a group requests messages, of one queue or of all. Raises `Refused`."""
     options = services.options
     if not options.permission & Permission.READ:
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{options.address.address}] {doing} message is forbidden")
@@ -58,14 +58,14 @@ def check_topic(
     if not known.consume_enable:
         raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
     if not services.offsets.has_any(topic, group):
-        # Messages that are not acknowledged return in a retry topic of the topic and the group.
+        # Unacknowledged messages return in a retry topic of the topic and the group.
         services.topics.check_room_for_group(retry_topic(topic, group, is_v2=options.retry_v2), now_ms)
         check_room(services, topic, group)
     return config
 
 
 def find_retries(services: Services, topic: str, group: str) -> list[TopicConfig]:
-    """Return the retry topics of a topic and a group that exist."""
+    """Return the existing retry topics of a topic and a group."""
     found = (services.topics.get(name) for name in retry_topics(topic, group))
     return [each for each in found if each is not None]
 

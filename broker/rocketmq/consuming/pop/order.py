@@ -1,7 +1,7 @@
-"""Messages that groups pop in order: a queue is blocked while popped messages of it are under way.
+"""Messages that groups pop in order: popped messages that are under way block their queue.
 
 Source: QueueLevelConsumerManager. Ordered pops write no checkpoints: the group's offset stays before the first
-unacknowledged message. The file is written from time to time; after a crash some messages come again, still in order.
+unacknowledged message. The file is written periodically; after a crash some messages come again, still in order.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from formats.rocketmq.remoting.receipts import offset_counts_info, queue_count_i
 
 __all__ = ["ILLEGAL", "UNCHANGED", "Key", "Orders"]
 
-# The result of an acknowledgement that moves no offset.
+# Results of an acknowledgement that moves no offset.
 ILLEGAL: Final = -1
 UNCHANGED: Final = -2
 
 _SEPARATOR: Final = "@"
-# Records that were not used for this time are forgotten.
+# Unused records are forgotten after this time.
 _KEEP_MS: Final = 24 * 3_600_000
 
 # A topic, a group and a queue id.
@@ -35,11 +35,11 @@ class Orders:
         file = ORDER_FILE.read(stored) if stored else OrderFile()
         self._level = file.level
         self._table: dict[Key, OrderRecord] = {}
-        # The queues not known to be free yet, with the times when they become free.
+        # Queues not known to be free yet, with the times when they become free.
         self._free_ms: dict[Key, int] = {}
         # Queues whose offsets were reset, and that were not popped since.
         self._reset: set[Key] = set()
-        # The queue ids of each name in the file; the items of the file; and the names whose items are outdated.
+        # The queue ids of each name in the file; the file's items; and the names of outdated items.
         self._queues: dict[str, dict[int, None]] = {}
         self._texts: dict[str, str] = {}
         self._stale: dict[str, None] = {}
@@ -54,7 +54,7 @@ class Orders:
     def popped(
         self, key: Key, attempt_id: str | None, now_ms: int, invisible_ms: int, offsets: Sequence[int]
     ) -> list[str]:
-        """Note popped messages; return the parts of the answer's header that say how often each was popped before."""
+        """Note popped messages; return the parts of the answer's header with the number of earlier pops of each."""
         counts = self.note(key, attempt_id, now_ms, invisible_ms, offsets)
         topic, _, queue_id = key
         least = min(counts.values()) if len(counts) == len(offsets) else 0
@@ -144,7 +144,6 @@ class Orders:
         self._stale[name] = None
 
     def _remove(self, key: Key) -> bool:
-        """Remove an entry from the table; return whether it was there."""
         if self._table.pop(key, None) is None:
             return False
         name = _name(key)
@@ -156,18 +155,16 @@ class Orders:
         return len(self._table)
 
     def drop_unused(self, now_ms: int) -> None:
-        """Forget entries that were not used for `_KEEP_MS`."""
         for key in [key for key, record in self._table.items() if now_ms - record.consumed_ms > _KEEP_MS]:
             self._remove(key)
 
     def drop(self, key: Key) -> None:
-        """Forget a removed queue."""
         self._remove(key)
         self._free_ms.pop(key, None)
         self._reset.discard(key)
 
     def prepare(self, most: int) -> bool:
-        """Encode up to `most` pairs of topic and group that have changed; return True if none is left."""
+        """Encode up to `most` changed pairs of topic and group; return True if none is left."""
         for name in list(islice(self._stale, most)):
             del self._stale[name]
             topic, _, group = name.partition(_SEPARATOR)
@@ -181,7 +178,7 @@ class Orders:
         return not self._stale
 
     def file(self, now_ms: int) -> bytes:
-        """Return the file's next content; entries not used for `_KEEP_MS` are left out, and forgotten."""
+        """Return the file's next content, without unused entries, which are forgotten."""
         self.drop_unused(now_ms)
         self.prepare(len(self._stale))
         self.changed = False
@@ -199,7 +196,7 @@ def _offsets(record: OrderRecord) -> list[int]:
 
 
 def _free_ms(record: OrderRecord) -> int:
-    """Return the time at which a queue becomes free: then all unacknowledged messages are visible again."""
+    """Return the time at which all unacknowledged messages of a queue are visible again."""
     changed = record.visible_ms or {}
     usual = record.popped_ms + (record.invisible_ms or 0)
     times = [

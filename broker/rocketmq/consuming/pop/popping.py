@@ -1,7 +1,7 @@
 """Requests that pop messages of any queue and hide them from others for a while (source: PopMessageProcessor).
 
 A checkpoint notes the popped messages before they are sent; the group's offset is then after them. Ordered pops write
-no checkpoint: the group's offset stays until the popped messages are acknowledged.
+none: the group's offset stays until they are acknowledged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _REQUEST = codec_of(PopMessageRequest)
 _RESPONSE = codec_of(PopMessageResponse)
 _NOTHING: Final = PopMessageResponse(0, 0, 0, 0)
 
-# The attribute of a group that sets the percentage of its requests that begin with the highest priority.
+# The attribute of a group with the percentage of its requests that begin with the highest priority.
 _FACTOR: Final = "priority.factor"
 _FACTOR_DEFAULT: Final = 100
 _LATE_MS: Final = 500
@@ -66,7 +66,7 @@ class _Asked(NamedTuple):
     """A request, its filter, and the function that sends its answer."""
 
     header: PopMessageRequest
-    # None until the expression is compiled, which may need a later step's budget.
+    # None until the expression is compiled, perhaps in a later step.
     wanted: Filter | None
     connection: object
     answer: Callable[[Frame], None]
@@ -74,7 +74,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Popped:
-    """The result of a request: records, the number of their messages, and the number of remaining ones."""
+    """The result of a request: records, and the numbers of their messages and of remaining ones."""
 
     now_ms: int
     revive_queue: int
@@ -89,8 +89,8 @@ class _Popped:
 class Popper:
     """Answers POP requests, at once or when there are messages.
 
-    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed.
-    `choose(n)` returns a number from 0 to n - 1.
+    `failed` gets the connection of a waiting request that was dropped because answering it failed. `choose(n)` returns
+    a number from 0 to n - 1.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Popper:
         popped = _Popped(now_ms, ORDERED if header.is_ordered else self._next_revive_queue())
         by_priority = not header.is_ordered and self._is_by_priority(topic, header.consumer_group, luck)
         retry = None if header.is_ordered else self._choose_retry(header, luck)
-        # Where the group's factor has decided on the queues, it is not to decide on the retry topic, too.
+        # If the group's factor has decided on the queues, it must not decide on the retry topic, too.
         chance = self._choose(100) if _has_priorities(topic) else luck
         retry_first = chance < (options.priority_retry_percent if by_priority else options.retry_percent)
         if by_priority:
@@ -204,7 +204,7 @@ class Popper:
         return popped
 
     def _choose_retry(self, header: PopMessageRequest, luck: int) -> TopicConfig | None:
-        """Choose a retry topic, one with messages if there is one: an answer has messages of one at most."""
+        """Choose a retry topic, preferably one with messages: an answer has messages of at most one."""
         found = find_retries(self._services, header.topic, header.consumer_group)
         if len(found) > 1:
             group = header.consumer_group
@@ -217,7 +217,7 @@ class Popper:
         return found[luck % len(found)] if found else None
 
     def _is_by_priority(self, topic: TopicConfig, group: str, luck: int) -> bool:
-        """Return whether a request begins with the queue of the highest priority, as the group's factor in percent."""
+        """Return whether a request begins with the queue of the highest priority, by the group's factor in percent."""
         if not _has_priorities(topic):
             return False
         config = self._services.groups.table.get(group)
@@ -257,7 +257,7 @@ class Popper:
             services.offsets.commit(topic, group, queue_id, offset)
             found = find_messages(services, topic, queue_id, offset, left, wanted)
         if found.messages:
-            # Copy them: the log may begin a new file, or grow, while the checkpoint is written.
+            # Copied, as the log may begin a new file, or grow, while the checkpoint is written.
             records = [bytes(each) for each in found.messages]
             found.messages.clear()
             offsets = [_QUEUE_OFFSET.unpack_from(each, _QUEUE_OFFSET_AT)[0] for each in records]
@@ -313,7 +313,7 @@ class Popper:
         return True
 
     def _as_original(self, header: PopMessageRequest, offset: int, data: bytes, popped: _Popped) -> bytes:
-        """Return the record of a message of a retry topic as in its original topic, with its receipt handle."""
+        """Return the record of a retry topic's message as in its original topic, with its receipt handle."""
         try:
             record = decode_record(data)
             assert isinstance(record, Record)
@@ -343,16 +343,13 @@ class Popper:
         return end > (self._services.offsets.get(topic, group, queue_id) or begin)
 
     def tick(self, now_ms: int) -> None:
-        """Answer the requests whose time is over."""
         self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None))
 
     def end_waits(self) -> None:
-        """Answer all waiting requests with no messages."""
         nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(_NOTHING))
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _look_later(self, waiting: Waiting[_Asked]) -> Iterator[None]:
@@ -375,7 +372,6 @@ class Popper:
         return True
 
     def _filter(self, header: PopMessageRequest) -> Filter:
-        """Return the filter of a request. Raises `Refused`."""
         text, kind = header.expression or "*", header.expression_type
         try:
             if header.expression and kind not in (None, "", TAG, SQL92):

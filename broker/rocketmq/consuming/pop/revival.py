@@ -31,7 +31,7 @@ __all__ = ["Revival"]
 
 log = logging.getLogger("broker.rocketmq.revival")
 
-# Maximum number of notes that one step processes.
+# The maxima of notes and messages in one step.
 STEP_NOTES: Final = 2_000
 STEP_MESSAGES: Final = 200
 
@@ -39,8 +39,8 @@ _HOSTS_V6: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 
 # An acknowledgement enters the log within a second of the time for which it is meant; another second is a margin.
 _WAIT_MS: Final = 2_000
-# A checkpoint enters the log a second before its messages become visible again. One with a later time would delay the
-# checkpoints after it, so its time counts as at most this much after it was read.
+# A checkpoint enters the log a second before its messages become visible again. A later time would delay the
+# checkpoints after it, so it counts as at most this much after the reading.
 LATE_MS: Final = 10_000
 
 _Key = tuple[str, str, int, int, int, str]
@@ -57,10 +57,9 @@ class _OpenPoint:
 class ReviveQueue:
     """The open checkpoints of one queue of the revive log. `next_offset` is that of the next note.
 
-    `name` is the broker's, for checkpoints without one. Notes are in the log in the order of their times: a checkpoint
-    before the acknowledgements of its messages, all of which arrive within a while after these were to become visible
-    again. The original reads the log again from its offset every second; here open checkpoints are kept in memory, and
-    the log is read once.
+    `name` is the broker's, for checkpoints without one. Notes are in the order of their times: a checkpoint before the
+    acknowledgements of its messages, which arrive within a while after these were to become visible again. The original
+    reads the log again from its offset every second; here it is read once, and open checkpoints are kept in memory.
     """
 
     def __init__(self, next_offset: int, name: str) -> None:
@@ -75,7 +74,7 @@ class ReviveQueue:
         """Process a note that was read at a time, from an offset of the log."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
-            # A checkpoint that replaces another takes its position: they are processed in the order of the log.
+            # A checkpoint takes the position of one that it replaces: they are processed in the log's order.
             self._open.pop(key, None)
             self._open[key] = _OpenPoint(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
             return
@@ -126,13 +125,13 @@ class Revival:
 
     @property
     def open(self) -> int:
-        """The number of checkpoints that were read and are not due yet."""
+        """The number of checkpoints that are not due yet."""
         return sum(map(len, self._queues.values()))
 
     def give_out(self, now_ms: int, *, is_behind: bool) -> bool:
         """Read new notes of the log, and revive the messages that are due; return True if there is more to do.
 
-        Nothing is revived while notes that are due are not in the log yet (`is_behind`).
+        Nothing is revived while due notes are not in the log yet (`is_behind`).
         """
         left_notes, left = STEP_NOTES, STEP_MESSAGES
         for queue_id in range(self._services.options.revive_queues):
@@ -177,7 +176,7 @@ class Revival:
         return left
 
     def _put_all(self, point: CheckPoint, offsets: list[int], now_ms: int) -> bool:
-        """Store the unacknowledged messages of a checkpoint; return False if that has to be tried again."""
+        """Store the unacknowledged messages of a checkpoint; return False to try again."""
         if not offsets:
             return True
         place = f"topic {point.topic[:80]!r} and group {point.group[:80]!r}"
@@ -235,13 +234,13 @@ class Revival:
         if record.reconsume_times == 0 or "1ST_POP_TIME" not in properties:
             properties["1ST_POP_TIME"] = str(point.popped_ms)
         properties["ORIGIN_GROUP"] = point.group
-        # As in the original, a message that was sent with a delay level is delayed once more.
+        # As in the original, a message sent with a delay level is delayed once more.
         topic, queue_id = place_late(options, retry, 0, properties, now_ms)
         packed = encode_properties(hash_map_order(properties, buckets))
         if len(packed) > PROPERTIES_BYTES_MAX:
             topic, queue_id, packed = retry, 0, record.properties
         host, is_v6 = options.address.pack(), options.address.is_v6
-        # Copy the body: the log may begin a new file, or grow, while it is written.
+        # Copied, as the log may begin a new file, or grow, while it is written.
         return again(record, topic, queue_id, packed, is_retried=True)._replace(
             body=bytes(record.body),
             system_flags=record.system_flags & ~_HOSTS_V6 | (_HOSTS_V6 if is_v6 else 0),
@@ -251,6 +250,6 @@ class Revival:
 
 
 def _buckets(properties: dict[str, str]) -> int:
-    """Return the size of the map into which the original puts the properties of a revived message."""
+    """Return the size of the original's map for the properties of a revived message."""
     # With a tag the map exists already; otherwise it gets the size that all properties need at once.
     return 16 if "TAGS" in properties or not properties else 1 << int(len(properties) / 0.75).bit_length()

@@ -73,7 +73,7 @@ class _Asked(NamedTuple):
 
 
 class Inquiries:
-    """Answers requests that ask whether there are messages to pop, and which.
+    """Answers requests whether there are messages to pop, and which.
 
     `count_waiting` counts the POP requests that wait at a place. A NOTIFICATION request may wait. The original wakes
     one waiting request per message; here all are woken, as one step of the loop brings many messages. Source:
@@ -137,7 +137,7 @@ class Inquiries:
 
     def _has_queue(self, header: NotificationRequest, topic: str, queue_id: int, now_ms: int) -> bool:
         group = header.consumer_group
-        # The original asks whether the topic's queue of that number is blocked, for a retry topic too.
+        # The original checks the topic's queue of that number, for a retry topic too.
         key = (header.topic, group, queue_id)
         if header.is_ordered and self._orders.is_blocked(key, header.attempt_id, now_ms):
             return False
@@ -156,20 +156,17 @@ class Inquiries:
                 yield
 
     def tick(self, now_ms: int) -> None:
-        """Answer the requests whose time is over."""
         self._waits.end_over(now_ms, partial(self._again, is_over=True))
 
     def end_waits(self) -> None:
-        """Answer all waiting requests with no messages."""
         nothing = _notified(ResponseCode.SUCCESS, NO_CODE_SET, False)
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _again(self, waiting: Waiting[_Asked], *, is_over: bool = False) -> bool:
-        """Answer a request if there are messages or its time is over; return True if it was answered."""
+        """Answer a request if there are messages or its time is over; return whether it was answered."""
         header, answer = waiting.request
         try:
             has_messages = self._has_messages(header, self._services.scheduler.now_ms)
@@ -250,7 +247,7 @@ def _notified(code: ResponseCode, remark: str, has_message: bool = False, pollin
 class PopAcks:
     """Handles acknowledgements of popped messages, and changes of the time for which they are hidden.
 
-    `freed` gets each queue in which a group may go on in order. Source: AckMessageProcessor,
+    `freed` gets each queue in which a group may continue in order. Source: AckMessageProcessor,
     ChangeInvisibleTimeProcessor.
     """
 
@@ -334,7 +331,7 @@ class PopAcks:
             for offset in offsets:
                 self._acknowledge_ordered(topic, group, queue_id, offset, batch.popped_ms, request)
         elif offsets:
-            # The same bounds hold as for the numbers in a handle.
+            # The bounds are those of the numbers in a handle.
             terms = (batch.popped_ms, batch.invisible_ms, batch.revive_queue, batch.kind, broker)
             receipt = parse_receipt(str(Receipt(batch.start_offset, *terms)))
             note = BatchAckNote(
@@ -366,11 +363,10 @@ class PopAcks:
         if receipt.is_ordered:
             return self._change_ordered(header, receipt, request.now_ms)
         now_ms = request.now_ms
-        # The time has to differ from that of the checkpoint before: otherwise the two would have the same key in the
-        # revive log.
+        # The time must differ from that of the previous checkpoint, whose key in the revive log would be the same.
         popped_ms = now_ms + (now_ms == receipt.popped_ms)
         point = CheckPoint(offset, popped_ms, header.invisible_ms, 1, queue_id, topic, group, receipt.broker, [0])
-        # Write the new checkpoint first: a crash in between may deliver the message twice, but does not lose it.
+        # The new checkpoint comes first: a crash in between may deliver the message twice, but does not lose it.
         self._log.put_checkpoint(receipt.revive_queue, point, now_ms)
         self._note(topic, group, queue_id, offset, receipt, now_ms)
         return ChangeInvisibleTimeResponse(popped_ms, header.invisible_ms, receipt.revive_queue)
@@ -430,7 +426,6 @@ class PopService:
         self._scheduler.again(key, lambda: chain(self._inquiries.waking(asking), self._popper.waking(popping)))
 
     def disconnected(self, connection: object) -> None:
-        """Forget the waiting requests of a closed connection."""
         self._popper.disconnected(connection)
         self._inquiries.disconnected(connection)
 
@@ -442,7 +437,7 @@ class PopService:
     def revive(self, now_ms: int, *, is_behind: bool) -> bool:
         """Revive messages that were not acknowledged in time; return True if there is more to do.
 
-        `is_behind`: notes that are due are not in the log yet.
+        `is_behind`: due notes are not in the log yet.
         """
         return self._revival.give_out(now_ms, is_behind=is_behind)
 

@@ -10,12 +10,12 @@ from formats.rocketmq.remoting.receipts import retry_topics
 
 __all__ = ["ALL_QUEUES", "Place", "Waiting", "Waits", "until_ms"]
 
-# The queue id of a request for the messages of all queues.
+# The queue id of a request for messages of any queue.
 ALL_QUEUES: Final = -1
 # Maximum number of waiting requests, per place and in all (popPollingSize, maxPopPollingSize).
 PLACE_MAX: Final = 1024
 TOTAL_MAX: Final = 100_000
-# Requests are answered this much before their time is over, as the answer takes time to arrive.
+# Requests are answered this much early, as the answer takes time to arrive.
 _EARLY_MS: Final = 50
 _WAIT_MS_MAX: Final = 600_000
 
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class Place(NamedTuple):
-    """The key that requests wait under: a topic, a group and a queue, or all of them."""
+    """The key of waiting requests: a topic, a group and a queue, or all queues."""
 
     topic: str
     group: str
@@ -40,14 +40,12 @@ class Waits(Held[Place, R]):
         return len(self) >= TOTAL_MAX or self.count(place) > PLACE_MAX
 
     def add(self, place: Place, waiting: Waiting[R]) -> None:
-        """Let a request wait."""
         if place not in self:
             for key in _keys(place):
                 self._places.setdefault(key, {})[place] = None
         super().add(place, waiting)
 
     def remove(self, place: Place, waiting: Waiting[R]) -> bool:
-        """Remove a request. Return False if it no longer waits, or its connection is closed."""
         is_there = super().remove(place, waiting)
         if place not in self:
             for key in _keys(place):
@@ -57,7 +55,7 @@ class Waits(Held[Place, R]):
         return is_there
 
     def places(self, topic: str, queue_id: int) -> list[Place]:
-        """The places where requests wait for messages of a queue; those for all queues come first."""
+        """Return the places where requests wait for messages of a queue; those for all queues come first."""
         if not self._places:
             return []
         keys = ((topic, ALL_QUEUES), (topic, queue_id), (topic, None))
@@ -71,7 +69,7 @@ def _keys(place: Place) -> tuple[tuple[str, int | None], ...]:
 def until_ms(born_ms: int, poll_ms: int, now_ms: int) -> int | None:
     """Return the time until which a request may wait; None if it may not, or its time is over.
 
-    Clients state when they asked by their own clocks: the wait is never longer than the polling time.
+    Clients give the time of a request by their own clocks: the wait is never longer than the polling time.
     """
     if poll_ms <= 0:
         return None
