@@ -17,7 +17,7 @@ deliver it.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
@@ -86,7 +86,7 @@ class HeldPost(NamedTuple):
     posters: Waiting
 
 
-class Queue(ABC):
+class Queue:
     """One queue and the decisions about it.
 
     `domain_usage` is shared by the queues of the domain, and is the parent of `usage`.
@@ -234,7 +234,6 @@ class Queue(ABC):
     @abstractmethod
     def acknowledge_later(self, guid: Guid, poster: MessagePoster, queue_id: int, correlation_id: int) -> None:
         """Notify the poster of a PENDING message later that it is kept, or lost (UNKNOWN)."""
-        raise NotImplementedError
 
     def forward(
         self, poster: MessagePoster, number: int, queue_id: int, data: memoryview, frames: Sequence[Frame]

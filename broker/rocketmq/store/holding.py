@@ -34,13 +34,16 @@ class HeldBack:
     def __init__(self, confirmed: int) -> None:
         self.confirmed = confirmed
         self._messages: deque[HeldMessage] = deque()
-        self._next: dict[ConsumeQueue, int] = {}
+        # The last message that is held back for each queue. Offsets of queues do not tell messages apart: a queue that
+        # was removed at the master starts over.
+        self._last: dict[ConsumeQueue, HeldMessage] = {}
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def next_offset(self, queue: ConsumeQueue) -> int:
-        return self._next.get(queue, queue.end)
+        last = self._last.get(queue)
+        return queue.end if last is None else last.queue_offset + 1
 
     def add(self, message: HeldMessage) -> None:
         self._messages.append(message)
@@ -66,7 +69,7 @@ class HeldBack:
 
     def forget(self, queue: ConsumeQueue) -> None:
         """Enter no more messages into a removed queue."""
-        if self._next.pop(queue, None) is not None:
+        if self._last.pop(queue, None) is not None:
             self._messages = deque(
                 each._replace(queue=None) if each.queue is queue else each for each in self._messages
             )

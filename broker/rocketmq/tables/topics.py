@@ -117,12 +117,13 @@ class Topics:
         self.kept.change({**changed, **dict.fromkeys(gone)}, version)
         return gone
 
-    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
+    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int], log_end: int) -> list[str]:
         """Raise the version to that of a master of this epoch: nameservers ignore earlier ones.
 
         `queues` has the topics with messages and their number of queues. Unknown ones are created, and returned: the
         previous master was lost before it had sent them, and slaves remove the messages of topics that their master
-        lacks. Returns when all is on the disk. Raises `OSError` if it cannot be written.
+        lacks. `restore` does the same for messages that wait in the log before `log_end`. Returns when all is on the
+        disk. Raises `OSError` if it cannot be written.
         """
         self._inherited = log_end
         missing = [
