@@ -17,7 +17,7 @@ from bmqctl.cli.run.start_rocketmq_options import (
     refuse_config,
 )
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.controller_app import (
+from broker.rocketmq.assembly.controller import (
     PropertyError,
     RocketConfig,
     load_rocketmq_config,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 from broker.common.addresses import Addresses
-from broker.common.faults import Faults
 from broker.common.kept import Keeper
-from broker.common.timers import Timers
 from broker.rocketmq.access.guard import Guard
 from broker.rocketmq.access.tables import AccessTables
+from broker.rocketmq.assembly.alone import Alone, Basis, run_alone
 from broker.rocketmq.assembly.group import place_of
-from broker.rocketmq.assembly.pages import Watched, listen_for_pages, serve_pages
+from broker.rocketmq.assembly.pages import Watched
 from broker.rocketmq.assembly.peers import make_admission, peers_at
-from broker.rocketmq.assembly.process import LOG_NAME, Deferred, Logging, run_to_end, wall_ms, warn_of
-from broker.rocketmq.assembly.tls import make_tls
-from broker.rocketmq.config.files import make_seal, open_access, read_file
+from broker.rocketmq.assembly.process import wall_ms
+from broker.rocketmq.config.files import make_seal, read_file
 from broker.rocketmq.config.node import (
     NAMESERVER_DEFAULTS,
     NAMESERVER_LOCKED,
@@ -37,16 +33,9 @@ from broker.rocketmq.nameserver.service import SCAN_MS, NameserverService
 from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.settings import Settings
-from broker.shell.connections.account import Account
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.config_files import ConfigFile
-from broker.shell.files.flush_thread import FlushThread
-from broker.shell.files.store_lock import StoreLock
-from broker.shell.host.descriptors import connections_max, descriptors_in_use, raise_limit
-from broker.shell.loop.runtime import freeze_collector, start_clock
-from broker.shell.loop.server import CONNECTIONS_MAX, Server, listen, run_server
 from broker.shell.process.announcing import announce
-from broker.shell.process.logs import start_logging
 from formats.addresses import shown_place
 from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties, write_properties
 from formats.rocketmq.remoting.frame import Frame
@@ -106,46 +95,19 @@ def make_nameserver(
 
 
 def run_nameserver(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a nameserver until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
-
-    `ready` is called once brokers and clients are served; they wait until it returns.
-    """
-    return run_to_end(lambda: _run(config, log_level, ready))
+    """Run a nameserver alone; see `run_alone`."""
+    return run_alone(config, config.nameserver_port, log_level, _make_alone, partial(_announce, config, ready))
 
 
-def _run(config: RocketConfig, log_level: str, ready: Callable[[], None]) -> None:
-    limit = raise_limit()
-    tls = make_tls(config.tls)
-    with ExitStack() as stack:
-        sock = listen(config.bind_address, config.nameserver_port)
-        stack.callback(sock.close)
-        pages = listen_for_pages(config.metrics_host, config.pages_port, stack)
-        stack.callback(StoreLock(config.store).release)
-        start_logging(Logging(log_level, str(config.store / LOG_NAME)), config.store)
-        warn_of(config)
-        now = start_clock()
-        node = Node(now, Faults(now), Timers(), time.monotonic_ns)
-        access = open_access(config)
-        inner = None if config.inner_credentials is None else config.inner_credentials.username
-        guard = Guard(config.access, access, config.options.cluster, inner)
-        deferred = Deferred(tls.dials)
-        addresses = Addresses(config.broker_options.address.address, now, deferred.look_up, is_own_address)
-        calls = BrokerCalls(lambda address, *then: deferred.dial(place_of(address, "address"), *then), node.open)
-        seal, writer = make_seal(config.inner_credentials), FlushThread()
-        parts = open_nameserver(config)
-        keeper = Keeper(writer)
-        service = make_nameserver(config, guard, access, parts, calls, node, seal, addresses, keeper)
-        node.add(service)
-        most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, 0))
-        listeners = [tls.listener(sock, node.connect_to(service))]
-        account = Account(config.connection_bytes_max)
-        server = Server(node, listeners, connections_max=most, account=account, balancers=config.balancers)
-        deferred.server = server
-        serve_pages(pages, node, server, lambda: Watched(lambda: iter(()), lambda: None))
-        server.watch(writer)
-        freeze_collector()
-        run_server(server, partial(_announce, config, ready))
-        keeper.finish()
+def _make_alone(basis: Basis) -> Alone:
+    config, node, access, guard, deferred, writer = basis
+    addresses = Addresses(config.broker_options.address.address, node.now, deferred.look_up, is_own_address)
+    calls = BrokerCalls(lambda address, *then: deferred.dial(place_of(address, "address"), *then), node.open)
+    keeper = Keeper(writer)
+    parts, seal = open_nameserver(config), make_seal(config.inner_credentials)
+    service = make_nameserver(config, guard, access, parts, calls, node, seal, addresses, keeper)
+    node.add(service)
+    return Alone(service, lambda: Watched(lambda: iter(()), lambda: None), finish=keeper.finish)
 
 
 def _announce(config: RocketConfig, then: Callable[[], None]) -> None:
