@@ -1,1 +1,0 @@
-"""Clients that the tools share; the public library is `bmqctl.client`."""
