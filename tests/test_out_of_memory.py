@@ -12,8 +12,8 @@ from typing import NoReturn
 import pyarrow as pa
 import pytest
 
-from bmqctl.clients.rocketmq.arrow_bodies import inflate_by_arrow
-from bmqctl.clients.rocketmq.bodies import read_body
+from bmqctl.client.remoting.arrow_bodies import inflate_by_arrow
+from bmqctl.client.remoting.bodies import read_body
 from bmqctl.common.decoding.avro import inflate as inflate_avro
 from bmqctl.common.decoding.avro import read_record
 from bmqctl.common.decoding.decoder import Format, Wanted, make_decoder

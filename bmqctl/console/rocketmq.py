@@ -13,11 +13,11 @@ import trio
 from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.messages.listing import Contents
 from bmqctl.carrying.messages.received import UnreadableMessage, of_topic
+from bmqctl.client.remoting.client import Security
+from bmqctl.client.remoting.link import AccessKeys
+from bmqctl.client.remoting.moments import moment
 from bmqctl.client.rocketmq import ClientError, Content, StoredQueue
 from bmqctl.client.rocketmq import connect as connect_rocketmq
-from bmqctl.clients.rocketmq.client import Security
-from bmqctl.clients.rocketmq.link import AccessKeys
-from bmqctl.clients.rocketmq.moments import moment
 from bmqctl.console.cluster import ClusterFault, Login, LoginNeeded, Plan, Seen, Words
 from bmqctl.console.contents import contents_value
 from bmqctl.console.map import rocketmq_map

@@ -23,9 +23,9 @@ from typing import Final, NamedTuple
 import trio
 
 from bmqctl.client.protocol.events import Ack
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.session import Session
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.common.children import COMMAND
 from bmqctl.systems.node_process import HOST, NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus

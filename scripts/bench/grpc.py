@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol, Self
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
+from bmqctl.client.remoting.client import Client
 from bmqctl.common.children import COMMAND
 from bmqctl.systems.node_process import RocketProcess
 from scripts.bench.figures import Figure, measure_cases, parse_cases

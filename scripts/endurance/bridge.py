@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
+from bmqctl.client.remoting.client import Client
 from bmqctl.common.children import COMMAND
 from bmqctl.systems.node_process import HOST, NodeFailed
 from scripts.bench.rocketmq import HOME, SOURCE

@@ -11,11 +11,11 @@ import trio
 
 from bmqctl.client.protocol.control import Unusable
 from bmqctl.client.protocol.events import Ack, StreamOptions
+from bmqctl.client.remoting.client import Client, RequestRefused
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.link import LinkLost, NoAnswer
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.session import RequestFailed, Session, SessionLost, SessionOptions
-from bmqctl.clients.rocketmq.client import Client, RequestRefused
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.systems.node_process import HOST
 from formats.bmq.wire.ack import AckStatus
 from formats.errors import FormatError

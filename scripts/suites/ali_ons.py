@@ -11,7 +11,7 @@ from pathlib import Path
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
+from bmqctl.client.remoting.client import Client
 from scripts.suites.rocketmq import Outcomes, Unfit, judge_with
 
 __all__ = ["build", "case_names", "judge"]

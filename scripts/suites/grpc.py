@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import trio
 import trustme
 
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.node_process import HOST
 from formats.rocketmq.remoting.bodies.clients import GROUP_CONFIG, GroupConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

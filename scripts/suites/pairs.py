@@ -20,8 +20,8 @@ from typing import IO, Final, NamedTuple
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.consuming import QueuePuller
 from bmqctl.systems.node_process import RocketProcess
 from scripts.judges.client_environment import CannotInstall
 from scripts.judges.cpp_client import cpp_python

@@ -12,11 +12,11 @@ import trio
 
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.moving.stored import find_parts
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import NotWritable, check_answer
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.rocketmq import connect
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import NotWritable, check_answer
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import RocketProcess
 from formats.rocketmq.flags import COMPRESSION_FLAGS
 from formats.rocketmq.properties import encode_properties

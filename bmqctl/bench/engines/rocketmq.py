@@ -19,11 +19,11 @@ import trio
 from bmqctl.bench.pace import POLL_S, Pacer, await_start
 from bmqctl.bench.plan import CannotStart, Plan, Seat, SharedCounter, monotonic_ns
 from bmqctl.bench.tally import ConsumerTally, ProducerTally
-from bmqctl.clients.rocketmq.client import Client, Queue, Security
-from bmqctl.clients.rocketmq.consuming import Pulled, QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS
-from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
-from bmqctl.clients.rocketmq.sending import Sender
+from bmqctl.client.remoting.client import Client, Queue, Security
+from bmqctl.client.remoting.consuming import Pulled, QueuePuller
+from bmqctl.client.remoting.faults import FAULTS
+from bmqctl.client.remoting.link import LinkLost, RemotingLink
+from bmqctl.client.remoting.sending import Sender
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
 

@@ -19,9 +19,9 @@ from bmqctl.carrying.bridge.mapping import Unfit, to_rocketmq
 from bmqctl.client.protocol.control import Unusable
 from bmqctl.client.protocol.events import Ack, StreamOptions
 from bmqctl.client.protocol.message import Message
+from bmqctl.client.remoting.faults import words_of
+from bmqctl.client.remoting.sending import UniqueIds
 from bmqctl.client.session import Queue, RequestFailed, Session, SessionLost, SessionOptions
-from bmqctl.clients.rocketmq.faults import words_of
-from bmqctl.clients.rocketmq.sending import UniqueIds
 from formats.bmq.control.messages import StatusCategory
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property

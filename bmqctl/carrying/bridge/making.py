@@ -13,8 +13,8 @@ from bmqctl.carrying.bridge.carrying import Bridge, Destination, Source, Tell, T
 from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.bridge.flow import FlowOptions
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord
+from bmqctl.client.remoting.client import PLAIN, Security
 from bmqctl.client.session import SessionOptions
-from bmqctl.clients.rocketmq.client import PLAIN, Security
 
 __all__ = [
     "BridgeEnd",

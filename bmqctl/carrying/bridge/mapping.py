@@ -32,7 +32,7 @@ from bmqctl.carrying.bridge.names import (
     to_blazingmq_name,
     to_rocketmq_name,
 )
-from bmqctl.clients.rocketmq.bodies import BodyUnreadable, read_body
+from bmqctl.client.remoting.bodies import BodyUnreadable, read_body
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX
 from formats.bmq.guid import GUID_VERSION, format_guid
 from formats.bmq.wire.properties import Property, PropertyType, PropertyValue, decode_properties, encode_properties

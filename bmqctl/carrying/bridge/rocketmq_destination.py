@@ -12,11 +12,11 @@ import trio
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Tell, TryAgain
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import AGAIN, TAKEN, Answer, AnswerKind, Send
-from bmqctl.clients.rocketmq.client import PLAIN, Client, Queue, RequestRefused, Security
-from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, words_of
-from bmqctl.clients.rocketmq.link import LinkLost, RemotingLink
-from bmqctl.clients.rocketmq.routes import Place
-from bmqctl.clients.rocketmq.sending import Sender
+from bmqctl.client.remoting.client import PLAIN, Client, Queue, RequestRefused, Security
+from bmqctl.client.remoting.faults import FAULTS, NotWritable, words_of
+from bmqctl.client.remoting.link import LinkLost, RemotingLink
+from bmqctl.client.remoting.routes import Place
+from bmqctl.client.remoting.sending import Sender
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame

@@ -18,12 +18,12 @@ from bmqctl.carrying.bridge.encoding import encode_for_blazingmq
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import CarriedMessage
 from bmqctl.carrying.bridge.mapping import Unfit, posted_guid
-from bmqctl.clients.rocketmq.ahead import PullsAhead
-from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.routes import Place, share_of
+from bmqctl.client.remoting.ahead import PullsAhead
+from bmqctl.client.remoting.client import PLAIN, Client, Security
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, words_of
+from bmqctl.client.remoting.link import LinkLost
+from bmqctl.client.remoting.routes import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.routes import Permission
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from bmqctl.carrying.moving.forms import for_other_topic
-from bmqctl.clients.rocketmq.moments import moment
+from bmqctl.client.remoting.moments import moment
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties, encode_properties
 from formats.rocketmq.remoting.batch import BatchMessage, CompressedMessage

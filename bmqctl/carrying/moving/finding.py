@@ -12,10 +12,10 @@ from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.messages.received import Received, UnreadableMessage, of_topic
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import select
+from bmqctl.client.remoting.client import Client, Queue
+from bmqctl.client.remoting.consuming import QueuePuller, read_records
+from bmqctl.client.remoting.faults import FAULTS, check_answer, words_of
 from bmqctl.client.rocketmq import Content
-from bmqctl.clients.rocketmq.client import Client, Queue
-from bmqctl.clients.rocketmq.consuming import QueuePuller, read_records
-from bmqctl.clients.rocketmq.faults import FAULTS, check_answer, words_of
 from formats.rocketmq.remoting.bodies.routes import Permission
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.headers.codec import write_header

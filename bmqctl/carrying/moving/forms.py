@@ -21,7 +21,7 @@ from bmqctl.carrying.bridge.mapping import Unfit, message_for_topic, stored_body
 from bmqctl.carrying.bridge.names import UNIQUE_KEY, is_system_name
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.client.protocol.message import Message
-from bmqctl.clients.rocketmq.sending import UniqueIds
+from bmqctl.client.remoting.sending import UniqueIds
 from formats.bmq.guid import GUID_VERSION
 from formats.bmq.wire.properties import Property, encode_properties
 from formats.rocketmq.files.record import Record

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 
 from bmqctl.carrying.messages.ends import Reach, access_keys, check_authority
-from bmqctl.clients.rocketmq.client import Security
-from bmqctl.clients.rocketmq.link import AccessKeys
+from bmqctl.client.remoting.client import Security
+from bmqctl.client.remoting.link import AccessKeys
 
 __all__ = ["security_of"]
 

@@ -14,12 +14,12 @@ from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, TryAgain, run_t
 from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import CarriedMessage
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, hand_out
-from bmqctl.clients.rocketmq.ahead import PullsAhead
-from bmqctl.clients.rocketmq.client import PLAIN, Client, Security
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, words_of
-from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.routes import Place
+from bmqctl.client.remoting.ahead import PullsAhead
+from bmqctl.client.remoting.client import PLAIN, Client, Security
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, RequestRefused, words_of
+from bmqctl.client.remoting.link import LinkLost
+from bmqctl.client.remoting.routes import Place
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.bodies.clients import ALL, SQL92, TAG, make_subscription

@@ -25,8 +25,8 @@ from bmqctl.carrying.replay.names import check_topic
 from bmqctl.carrying.replay.outgoing import Unfit, for_rocketmq
 from bmqctl.carrying.replay.progress import ReplayStep, replay_unique_id
 from bmqctl.carrying.replay.run import ReplayOptions, Run, sync, watch_signals
-from bmqctl.clients.rocketmq.client import PLAIN, Security
-from bmqctl.clients.rocketmq.routes import Place
+from bmqctl.client.remoting.client import PLAIN, Security
+from bmqctl.client.remoting.routes import Place
 from bmqctl.common.nurseries import open_nursery
 from formats.bmq.wire.properties import Property, PropertyType
 from formats.rocketmq.properties import decode_properties

@@ -1,1 +1,1 @@
-"""Client for RocketMQ's remoting protocol."""
+"""The driver of RocketMQ connections, which the client library and the tools share."""

@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import NoAnswer
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.link import NoAnswer
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.frame import Frame
 

@@ -60,7 +60,7 @@ def inflate_other(body: memoryview, compression: CompressionType, keep: int, byt
     """
     name = _ARROW_NAMES[compression]
     try:
-        from bmqctl.clients.rocketmq.arrow_bodies import inflate_by_arrow
+        from bmqctl.client.remoting.arrow_bodies import inflate_by_arrow
     except ImportError:
         reason = f"needs pyarrow, which is not installed: {installing('arrow')}"
         raise FormatError(name, 0, reason) from None

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple, Self
 
 import trio
 
-from bmqctl.clients.rocketmq.faults import RequestRefused, check_answer
-from bmqctl.clients.rocketmq.identity import new_client_id
-from bmqctl.clients.rocketmq.link import AccessKeys, RemotingLink, dial
-from bmqctl.clients.rocketmq.routes import QUEUES_MAX, Queue, read_route
+from bmqctl.client.remoting.faults import RequestRefused, check_answer
+from bmqctl.client.remoting.identity import new_client_id
+from bmqctl.client.remoting.link import AccessKeys, RemotingLink, dial
+from bmqctl.client.remoting.routes import QUEUES_MAX, Queue, read_route
 from bmqctl.common.nurseries import open_nursery
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address

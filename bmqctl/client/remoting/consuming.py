@@ -8,8 +8,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import anyio
 
-from bmqctl.clients.rocketmq.faults import RequestRefused
-from bmqctl.clients.rocketmq.link import OnAnswer, RemotingLink
+from bmqctl.client.remoting.faults import RequestRefused
+from bmqctl.client.remoting.link import OnAnswer, RemotingLink
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
+from bmqctl.client.remoting.link import LinkLost, NoAnswer
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame

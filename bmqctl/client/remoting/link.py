@@ -16,7 +16,7 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 from anyio.streams.tls import TLSStream
 
-from bmqctl.clients.rocketmq.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
+from bmqctl.client.remoting.machine import Answered, Asked, Ended, Event, Machine, State, Unanswered
 from bmqctl.common.dialing import dial_stream
 from formats.rocketmq.remoting.frame import Frame
 from formats.rocketmq.remoting.signature import ACCESS_KEY, SIGNATURE, sign

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from bmqctl.clients.rocketmq.faults import NotWritable
+from bmqctl.client.remoting.faults import NotWritable
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_ROUTE, Permission
 from formats.schema import Buffer

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_whole
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, words_of
+from bmqctl.client.remoting.routes import Queue
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import RequestRefused
 from bmqctl.client.rocketmq.message import Content
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.routes import Queue
 
 __all__ = ["StoredQueue", "stored_queues"]
 

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import anyio
 import anyio.abc
 
+from bmqctl.client.remoting.faults import FAULTS, RequestRefused, check_answer, words_of
+from bmqctl.client.remoting.identity import new_client_id
+from bmqctl.client.remoting.link import AccessKeys, LinkLost, RemotingLink, dial
+from bmqctl.client.remoting.routes import Route, read_route
 from bmqctl.client.rocketmq.errors import RequestRefused as NoRoute
 from bmqctl.client.spans import Spans
-from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused, check_answer, words_of
-from bmqctl.clients.rocketmq.identity import new_client_id
-from bmqctl.clients.rocketmq.link import AccessKeys, LinkLost, RemotingLink, dial
-from bmqctl.clients.rocketmq.routes import Route, read_route
 from formats.errors import FormatError
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.bodies.clients import HEARTBEAT, ConsumerData, Heartbeat, ProducerData

@@ -12,6 +12,10 @@ import anyio.abc
 from anyio.lowlevel import checkpoint
 
 from bmqctl.client.arguments import INT_MAX, check_whole
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, words_of
+from bmqctl.client.remoting.faults import RequestRefused as Refused
+from bmqctl.client.remoting.routes import Place, share_of
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.consumer_options import ConsumerOptions
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
@@ -19,10 +23,6 @@ from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.rocketmq.progress import Progress
 from bmqctl.client.rocketmq.returning import PAUSE_S, Returns
 from bmqctl.client.spans import Spans
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.faults import RequestRefused as Refused
-from bmqctl.clients.rocketmq.routes import Place, share_of
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.clients import ALL, CONSUMER_IDS, ConsumerData, make_subscription
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
+from bmqctl.client.remoting.bodies import read_body
+from bmqctl.client.remoting.moments import moment
 from bmqctl.client.rocketmq.outgoing import SHARDING_KEY
 from bmqctl.client.spans import Place, Span, Spans
-from bmqctl.clients.rocketmq.bodies import read_body
-from bmqctl.clients.rocketmq.moments import moment
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.hosts import Host
 from formats.rocketmq.message_ids import OffsetId

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from bmqctl.client.arguments import INT_MAX, check_whole
+from bmqctl.client.remoting.routes import Queue
 from bmqctl.client.rocketmq.arguments import unix_ms
-from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.message_types import PRIORITY
 from formats.rocketmq.properties import encode_properties

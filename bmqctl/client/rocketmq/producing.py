@@ -15,6 +15,9 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from bmqctl.client.errors import SessionEnded
+from bmqctl.client.remoting.faults import FAULTS, code_name, words_of
+from bmqctl.client.remoting.link import RemotingLink
+from bmqctl.client.remoting.sending import Sender, UniqueIds
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import BatchFailed, PostFailed, PostRefused, PostUncertain, RequestRefused
 from bmqctl.client.rocketmq.outgoing import (
@@ -30,9 +33,6 @@ from bmqctl.client.rocketmq.outgoing import (
 )
 from bmqctl.client.room import Room
 from bmqctl.client.spans import Place, Receiver, TracedPost
-from bmqctl.clients.rocketmq.faults import FAULTS, code_name, words_of
-from bmqctl.clients.rocketmq.link import RemotingLink
-from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.errors import FormatError
 from formats.rocketmq.remoting.codes import RequestCode
 from formats.rocketmq.remoting.frame import Frame

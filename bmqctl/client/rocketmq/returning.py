@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import anyio
 
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
+from bmqctl.client.remoting.faults import FAULTS, words_of
 
 __all__ = ["PAUSE_S", "Returns"]
 

@@ -25,6 +25,8 @@ import anyio.abc
 from bmqctl.client.address import BadAddress
 from bmqctl.client.arguments import INT_MAX, LONG_MAX, check_seconds, check_text, check_whole
 from bmqctl.client.errors import ConnectFailed, SessionEnded
+from bmqctl.client.remoting.faults import FAULTS, words_of
+from bmqctl.client.remoting.link import AccessKeys
 from bmqctl.client.rocketmq.arguments import check_filter, check_group, check_hidden_s, check_topic, unix_ms
 from bmqctl.client.rocketmq.browsing import StoredQueue, stored_queues
 from bmqctl.client.rocketmq.cluster import Cluster, ClusterOptions
@@ -35,8 +37,6 @@ from bmqctl.client.rocketmq.producing import Producer
 from bmqctl.client.rocketmq.simple import SimpleConsumer, SimpleConsumerOptions
 from bmqctl.client.spans import Spans, check_spans
 from bmqctl.client.tasks import open_task_group
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.link import AccessKeys
 from formats.rocketmq.hosts import split_address
 
 __all__ = ["Session", "SessionOptions", "connect", "parse_nameservers"]

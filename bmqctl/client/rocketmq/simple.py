@@ -16,12 +16,12 @@ from anyio.lowlevel import checkpoint
 
 from bmqctl.client.arguments import check_seconds, check_whole
 from bmqctl.client.errors import ClientError
+from bmqctl.client.remoting.faults import FAULTS, check_answer, words_of
 from bmqctl.client.rocketmq.arguments import check_hidden_s
 from bmqctl.client.rocketmq.cluster import Cluster
 from bmqctl.client.rocketmq.errors import ConsumerClosed, RequestRefused
 from bmqctl.client.rocketmq.message import Content
 from bmqctl.client.spans import Spans
-from bmqctl.clients.rocketmq.faults import FAULTS, check_answer, words_of
 from formats.rocketmq.remoting.bodies.clients import SQL92, ConsumerData, Subscription, make_subscription
 from formats.rocketmq.remoting.bodies.popping import MESSAGES_MAX
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode

@@ -11,11 +11,11 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.client import Queue as Place
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, words_of
-from bmqctl.clients.rocketmq.link import LinkLost
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.client import Queue as Place
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, words_of
+from bmqctl.client.remoting.link import LinkLost
 from bmqctl.pipeline.live.topic_options import Start, TopicOptions
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.remoting.bodies.routes import Permission

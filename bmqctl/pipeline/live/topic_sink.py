@@ -28,7 +28,7 @@ from bmqctl.carrying.bridge.mapping import Unfit, message_for_topic
 from bmqctl.carrying.bridge.names import UNIQUE_KEY, is_plain_for_rocketmq, is_system_name
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination, find_topics
-from bmqctl.clients.rocketmq.routes import Place
+from bmqctl.client.remoting.routes import Place
 from bmqctl.common.nurseries import open_nursery
 from bmqctl.pipeline.live.topic_options import SendOptions, check_topic
 from bmqctl.pipeline.live.writing import Post, Posted, PostFailed, row_digest

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import trio
 
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.bundling.archive import Archive
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.systems.rocketmq.status.asking import Places, hear

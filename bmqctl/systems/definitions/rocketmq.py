@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import trio
 
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Action, BadDefinitions, Change, Definitions, Table
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.systems.rocketmq.status.asking import Places, hear

@@ -9,7 +9,7 @@ from functools import partial
 
 import trio
 
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.administration import ConnectedClient, DefinitionHolder, Move, Seek
 from bmqctl.systems.definitions.model import KINDS, ROCKETMQ, Change
 from bmqctl.systems.definitions.rocketmq import Master, apply_changes, forget_topics, masters_of

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.administration import Move, Seek, Shift
 from bmqctl.systems.rocketmq.status.asker import Asker, body_of
 from bmqctl.systems.rocketmq.status.group import masters_of_topic

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import trio
 
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from bmqctl.systems.rocketmq.status.asking import Places, hear
 from bmqctl.systems.rocketmq.status.names import is_own_group, is_own_topic

@@ -18,11 +18,11 @@ import trio
 
 from bmqctl.client.protocol.events import Ack, StreamOptions
 from bmqctl.client.protocol.message import Message
+from bmqctl.client.remoting.client import Client, RequestRefused
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.link import LinkLost, NoAnswer
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.clients.rocketmq.client import Client, RequestRefused
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import LinkLost, NoAnswer
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.bmq.wire.properties import Property, PropertyType

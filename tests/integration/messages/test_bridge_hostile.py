@@ -14,9 +14,9 @@ from bmqctl.carrying.bridge.ends import BlazingEnd, RocketEnd
 from bmqctl.carrying.bridge.flow import TAKEN, FlowOptions, Send
 from bmqctl.carrying.bridge.rocketmq_source import RocketSource
 from bmqctl.client.protocol.events import StreamOptions
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.session import Session, SessionOptions
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.bmq.wire.ack import AckStatus
 from formats.rocketmq.flags import SystemFlag

@@ -9,9 +9,9 @@ from pathlib import Path
 import trio
 
 from bmqctl.client.protocol.events import StreamOptions
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.sending import Sender
 from bmqctl.client.session import Session
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.sending import Sender
 from bmqctl.testing import NodeProcess, RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from tests.integration.messages.bridge_rig import BridgeProcess, check_account

@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from bmqctl.carrying.replay.progress import ReplayStep, read_head
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.consuming import QueuePuller
 from bmqctl.stores.rocketmq.read.files import open_store
 from bmqctl.stores.rocketmq.read.scan import LogScan
 from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC

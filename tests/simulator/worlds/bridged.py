@@ -15,8 +15,8 @@ from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import Action, Answer, CarriedMessage, Flow, FlowOptions, Send
 from bmqctl.carrying.bridge.mapping import to_rocketmq
 from bmqctl.carrying.bridge.rocketmq_destination import RocketDestination
-from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.routes import Place
+from bmqctl.client.remoting.link import LinkLost
+from bmqctl.client.remoting.routes import Place
 from broker.rocketmq.store.errors import DiskFull
 from formats.rocketmq.files.record import Blank, decode_record
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from bmqctl.clients.rocketmq.bodies import inflate_other
+from bmqctl.client.remoting.bodies import inflate_other
 from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
 from bmqctl.stores.blazingmq.read.payload import PayloadForm, inflate, payload_text
 from bmqctl.stores.rocketmq.read.derived import sound_bodies

@@ -9,9 +9,9 @@ import trio
 
 from bmqctl.carrying.messages.ends import Reach
 from bmqctl.carrying.moving.security import security_of
-from bmqctl.clients.rocketmq.client import PLAIN, Security
-from bmqctl.clients.rocketmq.faults import FAULTS, RequestRefused
-from bmqctl.clients.rocketmq.link import RemotingLink, dial
+from bmqctl.client.remoting.client import PLAIN, Security
+from bmqctl.client.remoting.faults import FAULTS, RequestRefused
+from bmqctl.client.remoting.link import RemotingLink, dial
 from bmqctl.common.nurseries import open_nursery
 from formats.rocketmq.hosts import split_address
 from formats.rocketmq.remoting.codes import ResponseCode

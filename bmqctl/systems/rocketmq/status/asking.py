@@ -13,8 +13,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import trio
 
-from bmqctl.clients.rocketmq.client import RequestRefused
-from bmqctl.clients.rocketmq.link import RemotingLink
+from bmqctl.client.remoting.client import RequestRefused
+from bmqctl.client.remoting.link import RemotingLink
 from bmqctl.systems.rocketmq.status.asker import Asker, Silent, body_of
 from bmqctl.systems.rocketmq.status.view import BrokerAnswers, Heard, Unheard, peers_of
 from formats.rocketmq.files.property_text import read_properties

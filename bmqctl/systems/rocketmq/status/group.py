@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bmqctl.clients.rocketmq.link import RemotingLink
-from bmqctl.clients.rocketmq.routes import Route, read_route
+from bmqctl.client.remoting.link import RemotingLink
+from bmqctl.client.remoting.routes import Route, read_route
 from bmqctl.systems.rocketmq.status.asker import Asker, NobodyAnswers, body_of
 from formats.rocketmq.remoting.bodies.clients import CONSUMER_IDS
 from formats.rocketmq.remoting.bodies.inspection import TIME_SPANS

@@ -18,7 +18,7 @@ from bmqctl.app import app
 from bmqctl.bench.coordinator import Progress, run_bench
 from bmqctl.bench.engines.rocketmq import queues_of_consumer, queues_of_producer
 from bmqctl.bench.plan import CannotStart, Plan
-from bmqctl.clients.rocketmq.client import Queue
+from bmqctl.client.remoting.client import Queue
 from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.remoting.codes import RequestCode
 from tests.bmqctl.bench.plans import PLAN

@@ -189,7 +189,7 @@ def test_bodies_are_decompressed() -> None:
 
 
 def test_without_pyarrow_the_command_that_helps_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "bmqctl.clients.rocketmq.arrow_bodies", None)
+    monkeypatch.setitem(sys.modules, "bmqctl.client.remoting.arrow_bodies", None)
     packed = record(BatchMessage(0, b"body", b""), system_flags=1 | 1 << 8)
     with pytest.raises(Unfit, match=r"LZ4: needs pyarrow, which is not installed: pip install '\.\[arrow\]'"):
         to_blazingmq(packed, "b")

@@ -13,7 +13,7 @@ from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.moving import stored
 from bmqctl.carrying.moving.forms import for_other_topic
 from bmqctl.carrying.moving.stored import EVERYTHING, Part, Selection, StoredSource
-from bmqctl.clients.rocketmq.routes import Place
+from bmqctl.client.remoting.routes import Place
 from formats.rocketmq.files.record import Magic, Record, body_crc
 
 PLACE = b"\x7f\0\0\1\0\0\0\0"

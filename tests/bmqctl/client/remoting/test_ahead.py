@@ -9,10 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from bmqctl.clients.rocketmq.ahead import PullsAhead
-from bmqctl.clients.rocketmq.client import RequestRefused
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.link import NoAnswer, OnAnswer, RemotingLink
+from bmqctl.client.remoting.ahead import PullsAhead
+from bmqctl.client.remoting.client import RequestRefused
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.link import NoAnswer, OnAnswer, RemotingLink
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.remoting.codes import ResponseCode
 from formats.rocketmq.remoting.frame import Frame

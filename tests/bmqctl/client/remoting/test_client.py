@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from bmqctl.clients.rocketmq.client import QUEUES_MAX, Client
+from bmqctl.client.remoting.client import QUEUES_MAX, Client
 from formats.errors import FormatError
 from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE, BrokerData, QueueData, TopicRoute
 from formats.rocketmq.remoting.codes import ResponseCode

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from bmqctl.clients.rocketmq.client import RequestRefused
-from bmqctl.clients.rocketmq.consuming import QueuePuller, read_messages, read_records
-from bmqctl.clients.rocketmq.link import dial
-from bmqctl.clients.rocketmq.sending import Sender
+from bmqctl.client.remoting.client import RequestRefused
+from bmqctl.client.remoting.consuming import QueuePuller, read_messages, read_records
+from bmqctl.client.remoting.link import dial
+from bmqctl.client.remoting.sending import Sender
 from formats.errors import FormatError
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.properties import decode_properties

@@ -6,7 +6,7 @@ import os
 import runpy
 import socket
 
-from bmqctl.clients.rocketmq import identity
+from bmqctl.client.remoting import identity
 
 
 def test_processes_with_one_number_on_hosts_with_one_name_have_different_ids() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from bmqctl.clients.rocketmq.link import dial
+from bmqctl.client.remoting.link import dial
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import HOST
 

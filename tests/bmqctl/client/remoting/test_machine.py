@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.clients.rocketmq.machine import OPAQUE_MAX, Answered, Asked, Ended, Machine, State, Unanswered
+from bmqctl.client.remoting.machine import OPAQUE_MAX, Answered, Asked, Ended, Machine, State, Unanswered
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag, HeaderEncoding, LanguageCode, encode_frame, next_frame
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bmqctl.clients.rocketmq.routes import Place, share_of
+from bmqctl.client.remoting.routes import Place, share_of
 
 
 def places(count: int) -> list[Place]:

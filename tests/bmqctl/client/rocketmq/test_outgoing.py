@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from bmqctl.client.remoting.routes import Queue
 from bmqctl.client.rocketmq.outgoing import (
     Fate,
     Item,
@@ -16,7 +17,6 @@ from bmqctl.client.rocketmq.outgoing import (
     encode_message,
     verdict_of,
 )
-from bmqctl.clients.rocketmq.routes import Queue
 from formats.rocketmq.properties import decode_properties
 from formats.rocketmq.remoting.codes import ResponseCode
 

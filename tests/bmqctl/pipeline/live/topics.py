@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import trio
 
-from bmqctl.clients.rocketmq.client import Client
-from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.consuming import QueuePuller
 from bmqctl.systems.node_process import RocketProcess
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.properties import encode_properties
