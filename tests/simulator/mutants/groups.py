@@ -416,7 +416,7 @@ GROUPS = (
         "After a cut, queues go on at the offsets behind the messages that were cut.",
         "store.holding",
         (
-            "        self._next = {each.queue: each.queue_offset + 1 for each in messages if each.queue is not None}",
+            "        self._last = {each.queue: each for each in messages if each.queue is not None}",
             "        return",
         ),
     ),
