@@ -1,8 +1,8 @@
 """The check of the words on the command line, the same for every command.
 
-A word is refused where a script's variable has no value: an empty host would be all addresses of the machine, an empty
-path the current folder, and an empty authority or secret a connection without it. So is a number that is no time and no
-count: waits are bounded by what the operating system can wait.
+An empty word, such as a script's variable without a value, is refused: an empty host would be all addresses of the
+machine, an empty path the current folder, and an empty authority or secret a connection without it. So is a number that
+is no time and no count: waits are bounded by what the operating system can wait.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def parse_moment(text: str) -> datetime:
 
 
 def check_arguments(command: Any) -> None:
-    """Let a command, and those below it, refuse empty arguments and options, and numbers that mean nothing.
+    """Let a command, and those below it, refuse empty arguments and options, and meaningless numbers.
 
-    A parameter that has a type of its own decides by itself.
+    A parameter with its own type decides by itself.
     """
     for each in getattr(command, "commands", {}).values():
         check_arguments(each)
@@ -81,7 +81,7 @@ def _check(context: Any, parameter: Any, given: Any) -> None:
 
 
 def _check_number(context: Any, parameter: Any) -> None:
-    """Refuse a number beyond the bounds that hold for an option without a maximum of its own."""
+    """Refuse a number beyond the default bounds, for an option without a maximum."""
     if getattr(parameter, "max", None) is not None:
         return
     for value in _each(context.params.get(parameter.name)):
@@ -97,7 +97,7 @@ def _each(value: Any) -> Iterator[Any]:
 
 
 def given_options(context: typer.Context, names: Container[str]) -> Iterator[str]:
-    """Yield the options, of the parameters with these names, that are on the command line."""
+    """Yield those options among `names` that are on the command line."""
     for parameter in context.command.params:
         name = parameter.name or ""
         source = context.get_parameter_source(name)

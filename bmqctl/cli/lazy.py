@@ -168,7 +168,7 @@ class Entry(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder of `bmqctl/cli` that has the command."""
+        """The command's folder in `bmqctl/cli`."""
         return self.module.split(".")[2]
 
 

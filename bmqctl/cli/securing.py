@@ -49,7 +49,6 @@ class Security:
     authn_data: AuthnData = ""
 
     def reach(self, command: str, timeout_s: float = TIMEOUT_S) -> Reach:
-        """Make the options by which brokers are reached."""
         return Reach(f"bmqctl {command}", self.tls_authority, self.authn_mechanism, self.authn_data, timeout_s)
 
 
@@ -61,5 +60,4 @@ class Keys:
     authn_data: AccessKey = ""
 
     def reach(self, command: str, timeout_s: float = TIMEOUT_S) -> Reach:
-        """Make the options by which brokers are reached."""
         return Reach(f"bmqctl {command}", self.tls_authority, None, self.authn_data, timeout_s)

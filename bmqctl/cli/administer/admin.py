@@ -21,12 +21,11 @@ NOT_A_COMMAND = "Unable to decode command"
 
 
 def credentials_of(mechanism: str | None, data: str) -> Credentials | None:
-    """Make credentials from the options."""
     return None if mechanism is None else Credentials(mechanism, data.encode())
 
 
 def endpoint_of(command: str, broker: str) -> tuple[str, int]:
-    """Parse a `--broker` into host and port; exit with code 2 and one line on stderr if it is invalid."""
+    """Parse a `--broker` into host and port; exit with code 2 if it is invalid."""
     try:
         return parse_address(broker)
     except BadAddress:
@@ -96,7 +95,7 @@ def _run(client: AdminClient, lines: Iterable[str]) -> bool:
 
 
 def _has_failed(answer: str) -> bool:
-    """Return True if the answer reports a failure; a text answer does so only for an unknown command."""
+    """Return True if the answer reports a failure; a text does so only for an unknown command."""
     if answer.startswith(NOT_A_COMMAND):
         return True
     if not answer.startswith("{"):

@@ -12,9 +12,9 @@ __all__ = ["ask"]
 
 
 def ask(command: str, question: str, if_no: str) -> None:
-    """Ask the person at the terminal; exit with code 2 unless the answer is yes, or if standard input is not one.
+    """Ask the person at the terminal; exit with code 2 unless the answer is yes, or without a terminal.
 
-    `if_no` is the line that is printed after another answer.
+    `if_no` is the line printed after another answer.
     """
     if not sys.stdin.isatty():
         refuse(command, f"{question} Standard input is not a terminal: give --yes, or --dry-run")

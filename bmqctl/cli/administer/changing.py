@@ -55,11 +55,11 @@ class Holders(Protocol):
         ...
 
     def begin(self, command: str, changes: Sequence[Change]) -> None:
-        """Do what comes before changes at the holders; exit with code 2 if that cannot be done."""
+        """Do what comes before changes at the holders; exit with code 2 if that fails."""
         ...
 
     def end(self, command: str, changes: Sequence[Change]) -> None:
-        """Do what comes after changes at all holders; exit with code 2 if that cannot be done."""
+        """Do what comes after changes at all holders; exit with code 2 if that fails."""
         ...
 
 
@@ -75,7 +75,7 @@ class Masters:
     authn_data: AuthnData = ""
 
     def administration(self, command: str) -> ClusterAdministration:
-        """Open the cluster; exit with code 2 for options that are not valid."""
+        """Open the cluster; exit with code 2 for invalid options."""
         options = ClusterOptions(
             self.broker,
             nameservers=self.nameserver,
@@ -110,14 +110,13 @@ def refusing(command: str) -> Iterator[None]:
         refuse(command, str(fault))
 
 
-# The parameter is not called dry_run: commands with an option of that name connect to nobody, and take no broker from
-# a context.
+# Not called dry_run: commands with an option of that name connect to nobody, and take no broker from a context.
 OnlyList = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Changing:
-    """The options of commands that change what cannot be had back."""
+    """The options of commands that make irreversible changes."""
 
     only_list: OnlyList = False
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False
@@ -190,7 +189,7 @@ def make_changes(
     *,
     prune: bool = False,
 ) -> None:
-    """List the changes that make each place as it is wanted, ask, and make them; exit with code 2 at a refusal.
+    """List the changes that make each place as wanted, ask, and make them; exit with code 2 at a refusal.
 
     Definitions are deleted only with `prune`.
     """
@@ -216,12 +215,10 @@ def make_changes(
 
 
 def _to_do(changes: Iterable[Change], prune: bool) -> list[Change]:
-    """Return the changes that are made: without deletions unless they are wanted."""
     return [each for each in changes if prune or each.action is not Action.DELETE]
 
 
 def _without_password(change: Change) -> Change:
-    """Return a change as it may be shown."""
     if change.field == PASSWORD:
         return change._replace(wanted=HIDDEN)
     if isinstance(change.wanted, dict) and PASSWORD in change.wanted:
@@ -230,7 +227,6 @@ def _without_password(change: Change) -> Change:
 
 
 def print_changes(found: list[tuple[DefinitionHolder, list[Change]]], output: OutputFormat | None) -> None:
-    """Print the changes at each place."""
     rows = [{"place": place.name, **_without_password(each)._asdict()} for place, changes in found for each in changes]
     with until_reader_leaves():
         if rows or output not in (None, OutputFormat.TABLE):

@@ -19,7 +19,7 @@ __all__ = ["Name", "alter", "create", "delete", "list_all", "show"]
 
 
 class _Noun(NamedTuple):
-    """The command that is for a kind of definitions, the word for one, and its verb that changes one."""
+    """The command for a kind of definitions, the word for one, and its verb for a change."""
 
     command: str
     one: str
@@ -68,7 +68,7 @@ def list_all(kind: str, at: Holders, wanted: OutputFormat | None, fields: Sequen
 
 
 def create(kind: str, name: str, changing: Changing, at: Holders, fields: _Fields) -> None:
-    """Create a definition at each holder; exit with code 2 if one has it. Fields that are None have their default."""
+    """Create a definition at each holder; exit with code 2 if one has it. None stands for a field's default."""
     noun = _NOUNS[kind]
     command = f"{noun.command} create"
     places = at.places(command, (kind,))
@@ -92,7 +92,6 @@ def _given(fields: _Fields) -> _Fields:
 
 
 def _altered(found: _Fields, fields: _Fields) -> _Fields:
-    """Return a definition with other fields; what these do not name stays."""
     altered = {**found, **fields}
     for field, value in fields.items():
         if isinstance(value, Within) and isinstance(found.get(field), dict):

@@ -189,7 +189,7 @@ def _definition_rows(found: Definitions, form: OutputFormat) -> Iterator[dict[st
 
 
 def _wanted(command: str, file: Path, config: Path | None) -> Definitions:
-    """Read and check a file; exit with code 2 for one that is not valid, or of the other system."""
+    """Read and check a file; exit with code 2 if it is invalid, or of the other system."""
     try:
         data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if str(file) == "-" else _read(file)
         if len(data) > FILE_BYTES_MAX:

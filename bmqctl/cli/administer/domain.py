@@ -93,7 +93,7 @@ class Files:
 
     @contextmanager
     def _nodes(self, command: str, state: str) -> Iterator[Nodes]:
-        """Exit with code 2 and one line with the `state` of the files, if a node refuses."""
+        """Exit with code 2 and one line with the `state` of the files if a node refuses."""
         place = None if self.broker is None else endpoint_of(command, self.broker)
         credentials = credentials_of(self.authn_mechanism, self.authn_data)
         try:

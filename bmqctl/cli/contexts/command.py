@@ -1,4 +1,4 @@
-"""Commands that connect to a broker, which take what their options leave open from a context."""
+"""Commands that connect to a broker, which take options that are not given from a context."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _OWN_ADDRESS: Final = frozenset(
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
-# Those whose nameserver a context may say: `rocketmq:///TOPIC` names none. Of the commands with two ends they are those
-# that can sign for either.
+# Those whose nameserver a context may give: `rocketmq:///TOPIC` names none. Of the commands with two ends they are
+# those that can sign for either.
 _TOPICS: Final = ("uri", "to")
 _TWO_TOPICS: Final = ("source", "destination")
 _SIGNS_FOR_EITHER: Final = "to_authn_data"
 _TOPIC: Final = "rocketmq://"
-# The variable that names the broker of a command for which it is documented.
+# The environment variable that names the broker, for commands that document one.
 _ADDRESS_VARIABLE: Final = {"tool": "BMQ_PORT"}
 
 
@@ -51,8 +51,7 @@ class DialingCommand(TyperCommand):
     """A command that connects to a broker: it has an option `--context`, and is given the defaults of a context.
 
     One without an option that names a broker knows no contexts. They come after the options and their environment
-    variables. If an option names the broker, the current context is not used, so that its credentials reach no other
-    broker.
+    variables. If an option names the broker, the current context is not used: its credentials reach no other broker.
     """
 
     def __init__(self, name: str | None, **settings: Any) -> None:
@@ -118,10 +117,10 @@ class DialingCommand(TyperCommand):
         return found | _secrets(context, options, taken)
 
     def _end_of(self, context: Context, given: Mapping[str, Any]) -> str | None:
-        """Return the first argument that is a topic of the context's cluster; None if there is none.
+        """Return the first argument that is a topic of the context's cluster, or None.
 
-        A topic that names its nameserver is one only where `--context` is given. Raises `BadContext` if it then could
-        be either of two.
+        A topic that names its nameserver is one only with `--context`. Raises `BadContext` if it then could be either
+        of two.
         """
         if lacking := self._lacking(given):
             return lacking[0]
@@ -181,7 +180,7 @@ def _is_in_environment(parameter: Any) -> bool:
 
 
 def context_defaults(context: Context, options: Set[str], multiple: Set[str | None], given: Set[str]) -> dict[str, Any]:
-    """Return what a context means for a command with these options, of which some are given.
+    """Return the options that a context gives a command with `options`, of which some are given.
 
     Raises `BadContext` if it does not fit.
     """

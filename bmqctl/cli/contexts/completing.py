@@ -9,7 +9,9 @@ __all__ = ["context_names"]
 
 
 def context_names(incomplete: str) -> list[str]:
-    """Return the names that begin so; none if the file of contexts cannot be read, which other commands tell."""
+    """Return the names with this beginning; none if the file of contexts cannot be read, which other commands
+    report.
+    """
     try:
         names = sorted(read_contexts(contexts_path()).contexts)
     except (BadContext, OSError):

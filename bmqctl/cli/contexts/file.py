@@ -23,7 +23,7 @@ PRIVATE: Final = 0o600
 def contexts_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the path of the file: below `$XDG_CONFIG_HOME`, or `~/.config` without an absolute one.
 
-    Return None if there is no home directory: `$HOME` is not set, and the user id has no entry in the password file.
+    None if there is no home directory: `$HOME` is not set, and the user id has no entry in the password file.
     """
     folder = Path(environment.get("XDG_CONFIG_HOME", ""))
     if not folder.is_absolute():
@@ -72,7 +72,7 @@ def read_contexts(path: Path | None) -> Contexts:
 
 
 def write_contexts(path: Path | None, contexts: Contexts) -> None:
-    """Replace the file by one that only its owner reads. Raises `BadContext` if that is not possible."""
+    """Replace the file by one that only its owner reads. Raises `BadContext` if that fails."""
     if path is None:
         raise BadContext("there is no home directory: set HOME, or XDG_CONFIG_HOME to an absolute path")
     # A link, to a folder that is kept elsewhere, stays one.
@@ -96,7 +96,7 @@ def write_contexts(path: Path | None, contexts: Contexts) -> None:
 
 
 def secret_of(context: Context, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the credentials that a context has or names. Raises `BadContext` if they are not at their place."""
+    """Return the credentials that a context has or names. Raises `BadContext` if they are missing."""
     secret = context.secret
     if secret is None or context.secret_source is SecretSource.HERE:
         return secret

@@ -34,7 +34,7 @@ class System(StrEnum):
 
 
 class SecretSource(StrEnum):
-    """The places of credentials; the values are the fields of the file."""
+    """The places of credentials; the values are fields of the file."""
 
     FILE = "authnDataFile"
     ENVIRONMENT = "authnDataEnvironment"
@@ -59,7 +59,6 @@ class Context:
 
     @property
     def system(self) -> System:
-        """The system, by the scheme of the address."""
         return System.ROCKETMQ if self.address.startswith(ROCKETMQ_SCHEME) else System.BLAZINGMQ
 
     @property
@@ -95,7 +94,6 @@ class Context:
             raise BadContext(f"output {self.output!r}: expected {', '.join(OUTPUTS)}")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields of the file."""
         fields: dict[str, Any] = {
             "address": self.address,
             "controllers": list(self.controllers),
@@ -120,18 +118,18 @@ class Contexts:
 
     @property
     def has_secrets(self) -> bool:
-        """Return True if credentials themselves are among the fields."""
+        """Return True if the file itself has credentials."""
         return any(each.secret_source is SecretSource.HERE for each in self.contexts.values())
 
     def named(self, name: str) -> Context:
-        """Return a context. Raises `BadContext` if there is none of this name."""
+        """Return a context. Raises `BadContext` for an unknown name."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise BadContext(f"no context {name!r}; there are: {known}")
         return self.contexts[name]
 
     def with_context(self, name: str, context: Context) -> Contexts:
-        """Return all with one added or replaced. Raises `BadContext` for a name that cannot be one."""
+        """Return all with one added or replaced. Raises `BadContext` for an invalid name."""
         _check_name(name)
         if name not in self.contexts and len(self.contexts) >= CONTEXTS_MAX:
             raise BadContext(f"there are {CONTEXTS_MAX:,} contexts already: remove some")
@@ -150,7 +148,6 @@ class Contexts:
         return replace(self, current=name)
 
     def to_text(self) -> str:
-        """Return the file."""
         contexts = {name: context.as_json() for name, context in sorted(self.contexts.items())}
         return json.dumps({"current": self.current, "contexts": contexts}, indent=4) + "\n"
 

@@ -33,5 +33,5 @@ app = typer.Typer(cls=lazy_group(COMMANDS), no_args_is_help=True, add_completion
 @app.callback()
 def journal(context: typer.Context) -> None:
     """Read and check the files of a store of BlazingMQ, and read those of RocketMQ."""
-    # These commands write files with messages, which are for this account only, like those of a node.
+    # These commands write files with messages, which are for this account only, like a node's.
     context.call_on_close(partial(os.umask, os.umask(0o077)))

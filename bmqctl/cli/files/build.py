@@ -93,7 +93,7 @@ def build(
 
 @contextmanager
 def _refusing(lines: Path, out: Path) -> Iterator[None]:
-    """Exit with one line for lines that are no records, and a directory that cannot be used."""
+    """Exit with one line for invalid lines and an unusable directory."""
     try:
         yield
     except OSError as error:

@@ -189,7 +189,7 @@ class _Request:
 
 
 def _say_missing(path: Path) -> bool:
-    """Name what the files of a store have lost, as far as journals and names show; return whether there is any."""
+    """Name what the files of a store have lost, as far as journals and names show; return whether anything is lost."""
     account = file_losses(path)
     for place in account.places:
         say(COMMAND, f"{place}: bmqctl journal validate {path} shows what is left")
@@ -235,7 +235,7 @@ def _follow(request: _Request) -> None:
     with until_signal() as stop, ExitStack() as stack:
         followers = [stack.enter_context(Follower(path, wanted, request.open_journal)) for path in request.journals]
         stream = stack.enter_context(open_stream(COMMAND, request.out))
-        # An offset applies to one file: it gives the start, but says nothing about the files that follow.
+        # An offset applies to one file: it gives the start, but says nothing about later files.
         printer = Printer(request.sink(stream), replace(wanted, offset_gt=None), request.limit)
         told: Journal | None = None
         while not stop.is_set():

@@ -47,7 +47,7 @@ Limit = Annotated[int | None, typer.Option(min=0, help="Print at most this many 
 
 @dataclass(frozen=True)
 class DumpOptions:
-    """The options; which of them go with a store or a file is for the command to say."""
+    """The options; the command decides which of them go with a store or a file."""
 
     output: Output = None
     out: Out = None
@@ -165,7 +165,7 @@ class DumpOptions:
 
     @property
     def status(self) -> MessageOutcome | None:
-        """The requested status. Raises BadFilter if there is more than one."""
+        """The requested status. Raises BadFilter if there are several."""
         given = [
             status
             for status, is_given in (

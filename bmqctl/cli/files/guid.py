@@ -21,7 +21,7 @@ _V6_DIGITS = 56
 
 
 class IdKind(StrEnum):
-    """The kinds of ids that are of one length."""
+    """The kinds of ids of equal length."""
 
     BLAZINGMQ = "blazingmq"
     UNIQUE = "unique"
@@ -88,7 +88,7 @@ def guid(
 
 
 def _parts(digits: str, kind: IdKind | None, month: datetime | None) -> dict[str, Any]:
-    """The parts of an id by name. Raises `FormatError` if it is none of the kind."""
+    """The parts of an id by name. Raises `FormatError` if it is not of the kind."""
     if len(digits) == _VERSION_1_DIGITS:
         return version_1_parts(digits)
     kind = kind or _kind_of(digits)
@@ -98,7 +98,7 @@ def _parts(digits: str, kind: IdKind | None, month: datetime | None) -> dict[str
 
 
 def _kind_of(digits: str) -> IdKind:
-    """The kind that an id looks like. A GUID's counter and an address begin alike: of these, GUIDs are likelier."""
+    """The likely kind of an id. A GUID's counter and an address begin alike: of these, GUIDs are likelier."""
     if has_offset(digits):
         return IdKind.OFFSET
     if len(digits) == _V6_DIGITS:

@@ -115,7 +115,7 @@ def stopped_by(command: str, path: Path) -> Iterator[None]:
 class Stop:
     """A flag that signal handlers set.
 
-    `threading.Event` would not do: its lock may be held by the very thread that the handler interrupts.
+    Not a `threading.Event`, whose lock the interrupted thread may hold.
     """
 
     def __init__(self, wakeup: int) -> None:
@@ -173,7 +173,7 @@ def missing(wanted: Wanted) -> str:
 
 
 def end_with(command: str, path: Path, account: Account, messages: int = 0, places: Sequence[str] = ()) -> None:
-    """Say what a store has lost, with the number of messages that are gone, and exit with 1; return if nothing is.
+    """Report the losses of a store and the number of messages gone, and exit with 1; return if there are none.
 
     `places` describe queues that do not name their messages: the first one is printed.
     """

@@ -148,7 +148,7 @@ def _end(
     show: Callable[[], None],
     wanted: OutputFormat,
 ) -> None:
-    """Print the account, and exit with code 1 if something was left out."""
+    """Print the account; exit with code 1 if something was left out."""
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:
             show()

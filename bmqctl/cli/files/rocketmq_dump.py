@@ -39,7 +39,7 @@ _FOREIGN_OPTIONS: Final = frozenset(
 
 
 def dump(context: typer.Context, path: Path, given: DumpOptions) -> None:
-    """Print the records of the store that `path` is, or of its one file of the commit log, as the options say."""
+    """Print the records of a store, or of one file of its commit log, as the options say."""
     for option in given_options(context, _FOREIGN_OPTIONS):
         refuse(COMMAND, f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
     chosen = choose_output(COMMAND, given.output, given.out)
@@ -61,7 +61,7 @@ def dump(context: typer.Context, path: Path, given: DumpOptions) -> None:
         LateProgress("reading records") as on_progress,
     ):
         sink = CheckingSink(make_sink(chosen, stream, bodies))
-        # The index's entries for other files of the log are not read.
+        # Entries for other files of the log are not read.
         index_files = () if path.is_file() else store.index_files
         quiet = quiet_on_terminal(on_progress, given.out)
         report = dump_log(files, filters, sink, given.limit, quiet, index_files)
@@ -73,7 +73,7 @@ def dump(context: typer.Context, path: Path, given: DumpOptions) -> None:
         say(COMMAND, f"{faults} payloads could not be read")
     gone = 0
     if report.end is not None and not path.is_file():
-        # Imported here: the checks of queues would take a tenth of the start of every dump.
+        # The checks of queues would take a tenth of the start of every dump.
         from bmqctl.stores.rocketmq.read.queues import count_gone
 
         topics = filters.topics

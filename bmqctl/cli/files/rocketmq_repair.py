@@ -34,7 +34,7 @@ _COLUMNS: Final = [
 
 
 def sizes_of(config: Path | None) -> StoreSizes | None:
-    """Read the sizes of files from the configuration of a broker; exit with code 2 if it cannot be read."""
+    """Read the sizes of files from a broker's configuration; exit with code 2 if it cannot be read."""
     if config is None:
         return None
     try:
@@ -46,7 +46,7 @@ def sizes_of(config: Path | None) -> StoreSizes | None:
 
 
 def print_repaired(report: RepairReport, limit: int) -> None:
-    """Print the account of a repair, of each table at most `limit` lines."""
+    """Print the account of a repair, at most `limit` lines of each table."""
     console = ResultConsole()
     for title, notes in (("left out", report.left_out), ("restored", report.restored)):
         if notes:

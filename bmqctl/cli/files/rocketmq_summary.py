@@ -59,7 +59,7 @@ _GROUP_COLUMNS = [
 
 
 def print_summary(context: typer.Context, path: Path, wanted: OutputFormat) -> None:
-    """Print the summary that the options ask for; end the program with 1 if a part of the store cannot be read."""
+    """Print the requested summary; exit with code 1 if a part of the store cannot be read."""
     for option in given_options(context, _FOREIGN_OPTIONS):
         refuse(COMMAND, f"{path} is a store of RocketMQ, and {option} is for those of BlazingMQ")
     topic, top = context.params["topic"], context.params["top"]

@@ -243,7 +243,7 @@ def _queue_json(queue: QueueSummary, last: int | None) -> dict[str, Any]:
 
 
 def _event(seconds: int | None, last: int | None) -> dict[str, Any] | None:
-    """Format a time; with `last`, the time of the partition's last record, include the age at that point."""
+    """Format a time; with `last`, the time of the partition's last record, include the age then."""
     if seconds is None:
         return None
     age = {} if last is None else {"age_s": last - seconds}
@@ -251,7 +251,7 @@ def _event(seconds: int | None, last: int | None) -> dict[str, Any] | None:
 
 
 def _totals(found: StoreSummary) -> dict[str, Any]:
-    """Sum over the selected queues; None where one of them has no figure."""
+    """Sum over the selected queues; None if one of them has no figure."""
     out: dict[str, Any] = {"queues": len(found.queues)}
     for name in ("messages", "carried_over", "stored_bytes", "payload_bytes", "outstanding", "outstanding_bytes"):
         values = [getattr(queue, name) for queue in found.queues]

@@ -92,8 +92,8 @@ def validate(
 
 
 def _check_configuration(report: Report, path: Path, config: Path) -> None:
-    """Note partitions of the store that a configuration does not have."""
-    # The readers of configurations are a third of a second of imports.
+    """Note partitions of the store that a configuration lacks."""
+    # The readers of configurations take a third of a second to import.
     from bmqctl.systems.config_reading import faults_with_store
 
     if not config.is_dir() or not path.is_dir():

@@ -189,7 +189,7 @@ def _tell(name: str, text: str) -> None:
 
 
 class _Reporter:
-    """Lines about running bridges, with the rate since the line before; and the file of metrics."""
+    """Lines about running bridges, with the rate since the previous one; and the file of metrics."""
 
     def __init__(self, started: float, as_json: bool, prints: bool, metrics: Path | None) -> None:
         self._as_json = as_json
@@ -200,13 +200,13 @@ class _Reporter:
         self._started = started
 
     def report(self, running: Running) -> None:
-        """Write the metrics, and print a line for each bridge on standard error if that is wanted."""
+        """Write the metrics, and print a line for each bridge on standard error if wanted."""
         self.write_metrics(running)
         if self._prints:
             self._print(running)
 
     def write_metrics(self, running: Running) -> None:
-        """Replace the file of metrics, if there is one to be kept; a fault is reported once."""
+        """Replace the file of metrics, if any; a fault is reported once."""
         if self._metrics is None:
             return
         text = metrics_text([(each.options.name, each.account) for each in running.outcomes])
@@ -263,7 +263,7 @@ def _print_accounts(running: Running, elapsed_s: float, wanted: OutputFormat) ->
         counts = outcome.account.as_json()
         table.add_row(outcome.options.name, *(f"{counts[name]:,}" for name in names))
     console = ResultConsole()
-    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
+    # Names are for copying: lines may be longer than the terminal is wide.
     console.width = max(console.width, 80 + max(len(each.options.name) for each in running.outcomes))
     console.print(table)
     for outcome in running.outcomes:

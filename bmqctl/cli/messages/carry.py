@@ -99,7 +99,6 @@ class ToSecurity:
     to_authn_data: ToAuthnData = ""
 
     def reach(self, command: str) -> Reach:
-        """Make the options by which the brokers of TO are reached."""
         return Security(self.to_tls_authority, self.to_authn_mechanism, self.to_authn_data).reach(command)
 
 
@@ -226,7 +225,7 @@ def move(
 def _carry(
     command: str, places: _Places, options: CarryOptions, only_list: bool, is_sure: bool, wanted: OutputFormat
 ) -> None:
-    """Carry messages, or say what there is, and exit with the code that the end deserves."""
+    """Carry messages, or only report them, and exit with the code for the outcome."""
     started = time.monotonic()
     try:
         source, destination = _ends(places)

@@ -234,7 +234,7 @@ class _Shown:
         self._command = command
 
     async def show(self, letters: Letters, group: str) -> None:
-        """Print the letters of a group. Raises `CannotBegin`, with an output that is complete as far as it goes."""
+        """Print the letters of a group. Raises `CannotBegin`, with the output complete so far."""
         try:
             await self._show_all(letters, group)
         except CannotBegin:

@@ -82,7 +82,7 @@ class Decoding:
     message: MessageName = None
 
     def decoder(self, command: str) -> Decode | None:
-        """Make the decoder of payloads; exit with code 2 for options that do not go together, or lack a part."""
+        """Make the decoder of payloads; exit with code 2 for options that contradict each other or lack a part."""
         if self.decode is None:
             for option, value in (("schema", self.schema), ("descriptor", self.descriptor), ("message", self.message)):
                 if value is not None:
@@ -95,7 +95,7 @@ class Decoding:
 
 
 def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Run a command's work, with the warnings of the library on standard error; exit with code 2 if it cannot begin."""
+    """Run a command's work, with the library's warnings on standard error; exit with code 2 if it cannot begin."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"bmqctl {command}: %(message)s"))
     logger = logging.getLogger("bmqctl")

@@ -37,7 +37,7 @@ __all__ = ["post"]
 
 COMMAND = "post"
 STANDARD_INPUT = 0
-# The name of the standard input, as other commands have it.
+# The name of the standard input, as in other commands.
 HYPHEN = "-"
 FAILURES_SHOWN = 10
 _USUAL = PostOptions()
@@ -201,7 +201,7 @@ def _input(payload: bytes | None, file: Path | None, lines: bool, jsonl: bool) -
 
 
 def _opened(file: Path) -> int:
-    """Open a file to read; the process ends with it open."""
+    """Open a file to read; it stays open to the end of the process."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as fault:
@@ -212,7 +212,7 @@ def _opened(file: Path) -> int:
 
 
 def _tell(account: Account, elapsed_s: float, wanted: OutputFormat) -> None:
-    """Print the account, and end with the exit code that it deserves."""
+    """Print the account, and exit with the code for it."""
     for failure in account.failures[:FAILURES_SHOWN]:
         say(COMMAND, f"{failure.unit} {failure.number}: {failure.reason}")
     if len(account.failures) > FAILURES_SHOWN:

@@ -148,7 +148,7 @@ def replay(
 
 
 def _destination(to: str | None, broker: str, reach: Reach) -> Replay:
-    """Open the place that messages go to; one without a name leaves each its own."""
+    """Open the destination; one without a name leaves each message its own."""
     try:
         if to is not None:
             return open_end(to, broker, may_lack_topic=True).replay(reach)
@@ -172,7 +172,7 @@ def _check_delayed(destination: Replay) -> None:
 
 
 def _blazingmq_plan(context: typer.Context, store: Path, stack: ExitStack) -> tuple[MakePlan, set[str], dict[str, Any]]:
-    """The making of the plan, the files that it reads, and the options that decide it."""
+    """Return the maker of the plan, the files that it reads, and the options that decide it."""
     given = context.params
     selection = Selection(
         queues=tuple(given["queues"] or []),
@@ -248,7 +248,7 @@ def _prepare(
 
 
 def _targets(renames: Renames, rules: list[str], destination: Replay, plan: Plan) -> list[str]:
-    """Return the queue or topic that each of the plan's goes to. Raises `BadRename`."""
+    """Return the queue or topic for each of the plan's. Raises `BadRename`."""
     name = destination.target
     if not name:
         return renames.targets(plan.queues, plan.known, destination.check_target)
@@ -258,7 +258,7 @@ def _targets(renames: Renames, rules: list[str], destination: Replay, plan: Plan
 
 
 def _open_progress(state: Path | None, dry_run: bool, stack: ExitStack, head: Head) -> Progress:
-    """A dry run begins where the state says, and leaves it as it is."""
+    """Read the state, which a dry run does not change."""
     if state is None or (dry_run and not state.exists()):
         return Progress.in_memory(head)
     progress = stack.enter_context(open_state(state, head))

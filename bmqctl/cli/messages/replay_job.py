@@ -41,7 +41,7 @@ WIDTH_MIN = 100
 
 
 def missing_guids(plan: Plan, guids: frozenset[bytes]) -> list[str]:
-    """Texts about messages that were asked for by GUID or id and are not there."""
+    """Texts about messages that were requested by GUID or id and are missing."""
     found = set()
     for entry in plan.entries if guids else ():
         source = plan.sources[entry["journal"]]
@@ -53,7 +53,7 @@ def missing_guids(plan: Plan, guids: frozenset[bytes]) -> list[str]:
 
 @dataclass
 class Job:
-    """A replay that can begin; `silent_s` is how long ago an earlier run wrote to the state."""
+    """A replay that can begin; `silent_s` is the time since an earlier run wrote to the state."""
 
     run: Run
     before: NDArray[np.int64]
@@ -68,13 +68,12 @@ class Job:
         return self.run.plan
 
     def tell_missing(self, texts: Iterable[str]) -> None:
-        """Print what the replay lacks on standard error, and count it as faults."""
+        """Print the replay's gaps on standard error, and count them as faults."""
         for text in texts:
             say(COMMAND, text)
             self.faults += 1
 
     def rehearse(self) -> Account:
-        """Read and convert all messages."""
         with LateProgress("reading messages") as self.run.on_progress:
             self.run.on_fault = self.tell_fault
             done = np.fromiter(read_all(self.run, self.destination.convert), np.int64)
@@ -100,13 +99,13 @@ class Job:
             try:
                 trio.run(work)
             except (KeyboardInterrupt, BaseExceptionGroup) as error:
-                # SIGINT before there was a queue to post to: trio gives it in a group.
+                # SIGINT before there was a queue to post to: trio raises it in a group.
                 if isinstance(error, BaseExceptionGroup) and error.split(KeyboardInterrupt)[1] is not None:
                     raise
                 raise typer.Exit(EXIT_INTERRUPTED) from None
 
     def tell_fault(self, fault: ReplayFault) -> None:
-        """The first few, on standard error."""
+        """Print a fault on standard error, if it is among the first few."""
         self.faults += 1
         if self.faults <= FAULTS_SHOWN:
             say(COMMAND, f"{fault.where}: {fault.reason}")
@@ -114,7 +113,7 @@ class Job:
             say(COMMAND, "and more")
 
     def tell(self, account: Account, dry_run: bool, wanted: OutputFormat) -> None:
-        """Print the account, and end with the exit code that it deserves."""
+        """Print the account, and exit with the code for it."""
         run = self.run
         with until_reader_leaves():
             if wanted is OutputFormat.TABLE:
@@ -148,7 +147,7 @@ _IN_LOG = "places of the commit log hold no record that can be replayed: see bmq
 
 
 def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) -> None:
-    """A row for each queue, with the columns that say anything, and the sums."""
+    """Print a row for each queue, with the columns that say anything, and the sums."""
     total = account.total._asdict()
     shown = [name for name in total if name in ("selected", "posted") or total[name]]
     table = ResultTable(box=None, pad_edge=False, show_footer=len(account.queues) > 1)
@@ -165,7 +164,7 @@ def _print_account(account: Account, run: Run, dry_run: bool, elapsed_s: float) 
         cells = [source] if run.targets == run.plan.queues else [source, target]
         table.add_row(*cells, *(f"{counts._asdict()[name]:,}" for name in shown), f"{size:,}")
     console = ResultConsole()
-    # Names are for copying: where they do not fit, lines are longer than the terminal is wide.
+    # Names are for copying: lines may be longer than the terminal is wide.
     names = sum(max(map(len, column), default=0) for column in (run.plan.queues, run.targets))
     console.width = max(console.width, WIDTH_MIN + names)
     if account.queues:

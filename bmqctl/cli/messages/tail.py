@@ -118,7 +118,7 @@ def tail(
 
 
 def _end(outcome: Outcome, count: int | None) -> None:
-    """End with the exit code that the run deserves."""
+    """Exit with the code for the outcome."""
     if outcome.has_reader_left:
         raise typer.Exit(EXIT_READER_LEFT)
     if outcome.ended_by:

@@ -49,7 +49,7 @@ TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 class Bench:
     """A series of runs: `rounds` of each scenario, or of the plan as it is, at one broker or at two in turns.
 
-    `broker` is None for scenarios that have a cluster of `nodes` started for them.
+    `broker` is None for scenarios with a cluster of `nodes` of their own.
     """
 
     scenarios: list[Scenario]
@@ -78,7 +78,7 @@ def run_series(bench: Bench, plan: Plan) -> list[Run]:
 
 
 def _planned(plan: Plan, scenario: Scenario | None, bench: Bench) -> Plan:
-    """Make the plan of one run, each of which has queues of its own."""
+    """Make the plan of one run, with queues of its own."""
     if scenario is None:
         return replace(plan, run=secrets.randbits(32))
     processes = max((os.cpu_count() or 2) // 2, 1)
@@ -98,7 +98,7 @@ def _label(bench: Bench, scenario: str, number: int, broker: str) -> str:
 
 @contextmanager
 def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[dict[str, RunAddress]]:
-    """Start the brokers of a scenario, or the node of --own-node; return the addresses by broker."""
+    """Start the brokers of a scenario, or the node of --own-node; yield the addresses by broker."""
     given = RunAddress(plan.host, plan.port)
     try:
         with _first(bench, plan, scenario, given) as first:
@@ -378,7 +378,7 @@ def bench(
 
 
 class _Given(NamedTuple):
-    """The options that cannot be given with all others."""
+    """The options that exclude others."""
 
     broker: str | None
     queue: str | None
@@ -392,7 +392,7 @@ class _Given(NamedTuple):
 
 
 def _check_options(target: Target, given: _Given) -> None:
-    """Refuse options that say nothing about what is measured, or two addresses."""
+    """Refuse options without an effect on the measurement, or two addresses."""
     values: dict[str, object] = {
         "--broker": given.broker,
         "--queue": given.queue,

@@ -1,4 +1,4 @@
-"""The reports of `bmqctl bench`: what it prints, and the files that it writes beside."""
+"""The reports of `bmqctl bench`: its output, and the files beside it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def print_report(runs: Sequence[Run], wanted: OutputFormat, files: Files, *, is_
         match wanted:
             case OutputFormat.TABLE:
                 console = ResultConsole()
-                # A row on two lines is not read easily, and a pipe has no width.
+                # A row on two lines is hard to read, and a pipe has no width.
                 console.width = max(console.width, SERIES_WIDTH if is_series else 0)
                 console.print(series_tables(runs) if is_series else as_tables(runs[0].outcome))
             case OutputFormat.JSON:
@@ -105,7 +105,7 @@ def print_report(runs: Sequence[Run], wanted: OutputFormat, files: Files, *, is_
 
 
 def _name(run: Run) -> str:
-    """Return a name of a run that no other run of its series has, and that can be a file's."""
+    """Return a name of a run, unique in its series, that can be a file's."""
     return "-".join(part for part in (run.scenario or "bench", run.broker, str(run.round)) if part)
 
 
@@ -123,7 +123,7 @@ def _write_histograms(runs: Sequence[Run], folder: Path) -> None:
 
 
 def _log_head(run: Run) -> tuple[float, str]:
-    """Return the time at which a run began, in seconds since 1970, and the comment of its log."""
+    """Return the begin of a run, in seconds since 1970, and the comment of its log."""
     began_s = time.time() - (time.monotonic_ns() - run.outcome.start_ns) / SECOND_NS
     return began_s, f"bmqctl bench, {_name(run)}: latencies in nanoseconds"
 

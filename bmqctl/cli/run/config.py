@@ -135,7 +135,7 @@ def validate(
 
 
 def _print_findings(targets: list[config_reading.Target], output: OutputFormat | None, *, strict: bool) -> None:
-    """Print what is wrong with configurations, each finding once, and exit with 1 if there are faults."""
+    """Print the findings about configurations, each once, and exit with 1 if there are faults."""
     checked = [(target, config_reading.findings_in(target.path, target.changes)) for target in targets]
     found = dict.fromkeys(finding for _, findings in checked for finding in findings)
     found.update(dict.fromkeys(config_reading.disagreements(targets) if len(targets) > 1 else ()))

@@ -1,6 +1,6 @@
 """The console beside a broker: the options of `bmqctl start` for it, and what they mean.
 
-A start without a console must not wait for the modules of one: nothing of it is imported here.
+No module of the console is imported here: a start without one must not wait for it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ConsoleKey = Annotated[Path | None, typer.Option(help="The key of --console-cert
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """The options of the console that is to run beside a broker; without a port, none."""
+    """The options of the console beside a broker; without a port, none."""
 
     console_port: ConsolePort = None
     console_host: ConsoleHost = "127.0.0.1"
@@ -83,8 +83,8 @@ def console_beside(
 ) -> AbstractContextManager[Callable[[], None]]:
     """Return what runs a console beside the broker that a command starts; exit with code 2 if it cannot.
 
-    Its value is to be called once the broker is ready: the console starts then. `place_words` makes the options of
-    `bmqctl console` that name the cluster; it is called only if there is to be a console.
+    The console starts when the block's value is called, once the broker is ready. `place_words` makes the options of
+    `bmqctl console` that name the cluster; it is called only for a console.
     """
     if beside.console_port is None:
         if beside.console_allow_host or beside.console_certificate or beside.console_key:
@@ -150,9 +150,9 @@ def listen_for_console(command: str, host: str, port: int) -> socket.socket:
 
 
 def reachable(host: str, port: int) -> str:
-    """Return where this machine reaches what listens on an address, as HOST:PORT."""
+    """Return where this machine reaches a listener on an address, as HOST:PORT."""
     return shown_place("127.0.0.1" if host in ("", "0.0.0.0", "::") else host, port)
 
 
 def _start_nothing() -> None:
-    """Do what is to be done at readiness where there is no console."""
+    """Do nothing, without a console."""

@@ -66,12 +66,12 @@ def doctor(
 
 
 def _of_config(config: Path, store: Path | None) -> list[Judgement]:
-    # The readers of configurations are a third of a second of imports.
+    # The readers of configurations take a third of a second to import.
     from bmqctl.systems.config_reading import faults_with_store, findings_in, summary_of
 
     findings = findings_in(config)
     if store is not None:
-        # The store may be in another place than the configuration says (--data-dir).
+        # The store may be elsewhere than the configuration says (--data-dir).
         findings += [each for each in faults_with_store(config, store) if each.place not in {f.place for f in findings}]
     found = [
         Judgement(

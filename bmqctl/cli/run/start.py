@@ -1,4 +1,4 @@
-"""`bmqctl start`: which brokers it starts. Each is imported alone, so that it is ready the sooner."""
+"""`bmqctl start`: the brokers that it starts. Each is imported alone, to be ready sooner."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ PORT_MAX = 65535
 # A node of a cluster prints this once it takes part.
 AVAILABLE = "bmqctl: cluster available"
 
-# Each has one command: what is only imported for the others of `start` must not keep a node from being ready.
+# Each has one command: imports for the other commands of `start` must not delay a node.
 node_app = typer.Typer(add_completion=False)
 proxy_app = typer.Typer(add_completion=False)
 cluster_app = typer.Typer(add_completion=False)
@@ -386,14 +386,14 @@ def _metrics_of_cluster(nodes: int, port: int, metrics_port: int | None, host: s
 
 
 def _member(folder: Path, log_level: str, fsync: str, pages: tuple[str, ...]) -> Member:
-    """A node of a cluster; its files, log and control pipe are in its folder, and `pages` are options of its pages."""
+    """A node of a cluster, with its files, log and control pipe in `folder`, and options of its pages."""
     words = ("start", "node", str(folder), "--data-dir", str(folder / "storage"), *pages)
     return Member(folder.name, (*words, "--log-level", log_level, "--fsync", fsync), words)
 
 
 @contextmanager
 def _refusing_config() -> Iterator[None]:
-    """A configuration that cannot be used is one line on stderr."""
+    """Exit with one line on stderr for an unusable configuration."""
     try:
         yield
     except assembly.ConfigError as fault:

@@ -38,7 +38,7 @@ app = typer.Typer(add_completion=False)
 
 
 class FlushType(Enum):
-    """The original's words for when messages go to the disk."""
+    """The original's words for the time of flushes to the disk."""
 
     ASYNC = "async"
     SYNC = "sync"

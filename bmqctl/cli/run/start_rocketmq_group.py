@@ -36,12 +36,12 @@ __all__ = ["GroupOptions", "start_group"]
 LISTENS = "bmqctl: rocketmq ready on "
 POLL_S = 0.2
 ASK_S = 2.0
-# The time after which the command says why there is no master yet, or which slave is not in sync.
+# The time after which the command reports a missing master, or a slave that is not in sync.
 PATIENCE_S = 30.0
 
 
 def start_group(directory: Path, options: GroupOptions, flush: str | None, log_level: str, beside: Beside) -> NoReturn:
-    """Run a group until SIGINT or SIGTERM, and exit as it does. Exits with 2 if it cannot be."""
+    """Run a group until SIGINT or SIGTERM, and exit as it does. Exits with 2 if it cannot start."""
     try:
         nodes = open_local_group(directory, options)
         lack = lack_of_secret(directory)
@@ -66,7 +66,7 @@ def _member(node: GroupNode, folder: Path, more: tuple[str, ...]) -> Member:
 
 
 def _say_ready(nodes: Sequence[GroupNode], directory: Path, then: Callable[[], None]) -> None:
-    """Wait until there is a master and all are in sync, and say what clients use."""
+    """Wait until there is a master and all are in sync, and print the addresses for clients."""
     masters = trio.run(_wait_ready, nodes)
     announce("\n".join(ready_lines(nodes, directory, masters)))
     then()

@@ -1,4 +1,4 @@
-"""The options that `bmqctl start rocketmq` and the commands for its controllers and proxies have in common."""
+"""The options that `bmqctl start rocketmq` shares with the commands for its controllers and proxies."""
 
 from __future__ import annotations
 
@@ -78,11 +78,11 @@ Severity = Annotated[str, typer.Option(help="Lowest severity that is logged to t
 
 
 def refuse_config(reason: object) -> NoReturn:
-    """One line on standard error, and exit code 2: the configuration cannot be used."""
+    """Exit with code 2 and one line on standard error: the configuration cannot be used."""
     typer.echo(f"bmqctl: {reason}", err=True)
     raise typer.Exit(EXIT_CONFIG)
 
 
 def split_addresses(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the addresses of a repeated option, each of whose values may name several, divided by semicolons."""
+    """Return the addresses of a repeated option, whose values may each name several, divided by semicolons."""
     return tuple(part.strip() for text in texts for part in text.split(";") if part.strip())

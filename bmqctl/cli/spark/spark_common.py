@@ -56,7 +56,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.
 
 @dataclass(frozen=True, slots=True)
 class Spark:
-    """The options that say where a job runs."""
+    """The options for the place of a job."""
 
     master: Master = "local[*]"
     cores: Cores = None
@@ -65,7 +65,7 @@ class Spark:
     ship: Ship = True
 
     def check(self, command: str) -> None:
-        """Reject options that Spark would fail at later."""
+        """Reject options at which Spark would fail later."""
         if find_spec("pyspark") is None or find_spec("pyarrow") is None:
             refuse(command, f"needs PySpark and PyArrow: {installing('spark')}")
         if not re.fullmatch(r"[1-9]\d*[kmgtKMGT]", self.memory):
@@ -79,7 +79,7 @@ class Spark:
             refuse(command, f"--master {self.master}: no master that Spark knows ({known})")
 
     def where(self, *, quick: bool) -> Where:
-        """Build the `Where` of a job; `quick` asks for a JVM that suits jobs with little work of its own."""
+        """Build the `Where` of a job; `quick` asks for a JVM that suits jobs with little work of their own."""
         from bmqctl.pipeline.spark.launch import Where
 
         return Where(self.master, self.cores, self.memory, quick, self.ship, tuple(self.conf or ()))
@@ -108,7 +108,7 @@ def refusing(command: str) -> Iterator[None]:
 
 
 def end_with_account(command: str, store: str, account: Account) -> None:
-    """Say what of a store is damaged or missing, and exit with 1; return if nothing is."""
+    """Report the damaged and missing parts of a store, and exit with 1; return if there are none."""
     if not account.is_sound:
         text = f"{store}: {account.words()}; `bmqctl journal validate {store}` shows all"
         typer.echo(f"bmqctl {command}: {text}", err=True)
@@ -116,7 +116,7 @@ def end_with_account(command: str, store: str, account: Account) -> None:
 
 
 def run(job: Job[Result], place: Where) -> Result:
-    """Run the job and return its result, with progress shown on a terminal."""
+    """Run the job and return its result, with progress on a terminal."""
     from bmqctl.pipeline.spark.launch import run_job
 
     console = Console(stderr=True)

@@ -36,11 +36,11 @@ __all__ = ["app"]
 
 COMMAND = "spark-export"
 _TABLE_KEYS = ("table", "path", "rows", "added", "files", "bytes", "checksum")
-WIDTH_MIN = 120  # what the table needs; on a narrower terminal its lines wrap
+WIDTH_MIN = 120  # the table's width; on a narrower terminal its lines wrap
 
 
 class Format(StrEnum):
-    """The same as `bmqctl.pipeline.export.table_files.FileFormat`, which would take PyArrow to ask for help."""
+    """The same as `bmqctl.pipeline.export.table_files.FileFormat`, without an import of PyArrow for the help."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -169,7 +169,7 @@ def spark_export(
 
 
 def _absolute(path: str) -> str:
-    """The manifest names stores as they can be found again, from wherever."""
+    """Return the path of a store for the manifest, valid from any folder."""
     from pathlib import Path
 
     return path if "://" in path else str(Path(path).absolute())

@@ -16,13 +16,12 @@ _KEYS = ("table", "path", "written", "replaced_files", "replaced_bytes")
 
 
 def ask_to_replace(command: str, plan: ExportPlan) -> None:
-    """Ask before tables of an earlier export are deleted, if there are any."""
+    """Ask before tables of an earlier export are deleted, if any."""
     if replaced := _replaced_text(plan):
         ask(command, f"Replace {replaced}?", "nothing is written")
 
 
 def show_plan(plan: ExportPlan, wanted: OutputFormat) -> None:
-    """Print what would be read, written and replaced."""
     rows = _rows(plan)
     with until_reader_leaves():
         if wanted is not OutputFormat.TABLE:
@@ -63,7 +62,7 @@ def _rows(plan: ExportPlan) -> list[dict[str, Any]]:
 
 
 def _replaced_text(plan: ExportPlan) -> str:
-    """The tables that would be deleted, and their size; nothing if there are none."""
+    """The tables that would be deleted, and their size; empty if there are none."""
     replaced = plan.replaced()
     sizes = [size for files in replaced.values() for size in files.values()]
     files = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"

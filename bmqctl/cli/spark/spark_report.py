@@ -103,7 +103,7 @@ def spark_report(
 
         if html is not None:
             from bmqctl.pipeline.report.report_page import (
-                report_page,  # needs a library for plots, which nothing else does
+                report_page,  # needs a library for plots
             )
         if export is not None:
             need_manifest(open_output(export))  # before Spark starts, which takes seconds
@@ -173,7 +173,7 @@ def _print_values(report: Report | LogReport, wanted: OutputFormat) -> None:
 def _report_logs(report: LogReport, top: int, html: Path | None, wanted: OutputFormat) -> None:
     """Print a report on RocketMQ's stores, and write its page."""
     if html is not None:
-        from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library, which nothing else does
+        from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library for plots
 
         html.write_text(log_report_page(report), encoding="utf-8")
     with until_reader_leaves():

@@ -185,7 +185,7 @@ messageProperties=[{{"name": "x", "value": "10", "type": "E_INT"}}]
 
 
 def parse_flags(text: str) -> frozenset[str]:
-    """Parse a queue's flags, separated by commas. Raises `CommandError` that names unknown ones."""
+    """Parse a queue's flags, separated by commas. Raises `CommandError`, which names unknown ones."""
     flags = [flag.lower() for flag in text.split(",") if flag]
     wrong = [f"'{flag}'" for flag in flags if flag not in _FLAGS]
     if wrong:
@@ -226,7 +226,6 @@ def stream_options(command: OpenQueue | ConfigureQueue) -> StreamOptions:
 
 
 def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscription, ...]:
-    """Convert subscriptions to the client's form."""
     return tuple(
         StreamSubscription(
             expression=each.expression,
@@ -240,7 +239,7 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 
 
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
-    """Check expressions locally; return the errors of the ones that no broker could compile."""
+    """Check expressions locally; return the errors that no broker could avoid."""
     # Few sessions have expressions, and their grammar is slow to load.
     from formats.bmq.expressions import ExpressionError, compile_expression
 

@@ -37,7 +37,7 @@ class FileLog:
         return self._file is not None
 
     def session_event(self, kind: str, uri: str) -> None:
-        """`uri` is of the queue that an event is about, or empty."""
+        """`uri` is of the event's queue, or empty."""
         self._write("SESSION", f"{kind}|{uri}")
 
     def ack(self, uri: str, correlation: str, guid: bytes, result: int) -> None:

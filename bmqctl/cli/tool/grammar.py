@@ -35,7 +35,6 @@ class CommandError(Exception):
 
 
 def parse_line(line: str) -> tuple[str, dict[str, Any]]:
-    """Parse a line into the verb and the values by key."""
     at = _skip(line, 0)
     verb = _WORD.match(line, at)
     if verb is None:
@@ -76,7 +75,7 @@ def _value(line: str, start: int) -> tuple[Any, int]:
 
 
 def camel(name: str) -> str:
-    """Return the reference's name of the field `name`."""
+    """Return the reference's name of a field."""
     first, *rest = name.rstrip("_").split("_")
     return first + "".join(word.capitalize() for word in rest)
 

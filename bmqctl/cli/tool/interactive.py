@@ -65,7 +65,7 @@ class Refusal(Exception):
 
 
 class Interactive:
-    """Carries out commands on `session`; received messages are kept until they are confirmed."""
+    """Carries out commands on `session`, and keeps received messages until they are confirmed."""
 
     def __init__(self, session: ToolSession, log: Log, *, quiet: bool) -> None:
         self._session = session
@@ -75,7 +75,6 @@ class Interactive:
         self._unconfirmed: dict[str, dict[bytes, tuple[ToolQueue, Message]]] = {}
 
     async def run(self, lines: Lines) -> None:
-        """Carry out commands until the user exits."""
         while (line := await lines.next_line()) is not None:
             line = line.strip()
             if line in ("bye", "quit", "q"):
@@ -193,7 +192,7 @@ class Interactive:
 
         def done(outcome: Outcome) -> None:
             if outcome.ok:
-                # They come again if the queue is opened again.
+                # They come again if the queue is reopened.
                 self._unconfirmed.pop(command.uri, None)
 
         await self._request(
@@ -358,7 +357,7 @@ class Interactive:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Encode as UTF-8; typed bytes that are not valid UTF-8 are kept as they are."""
+    """Encode as UTF-8; invalid bytes that were typed are kept."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -28,7 +28,7 @@ class Latencies:
         return self._counts.total()
 
     def add(self, latency_ns: int) -> None:
-        """A latency, not negative."""
+        """Add a latency, not negative."""
         divisor = 1
         while divisor * _LIMIT < latency_ns:
             divisor *= 10

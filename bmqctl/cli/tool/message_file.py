@@ -23,7 +23,7 @@ class MessageFileError(Exception):
 
 
 def parse_message_file(data: bytes) -> tuple[bytes, bytes]:
-    """The message's properties area (empty if it has none) and its payload."""
+    """Parse a message's properties area (empty if it has none) and its payload."""
     lines = iter(data.decode("latin-1").split("\n"))
     title = next(lines)
     if title == "Application Data:":
@@ -31,7 +31,7 @@ def parse_message_file(data: bytes) -> tuple[bytes, bytes]:
         return b"", _hex_dump(lines)
     if title != "Message Properties:":
         raise MessageFileError("neither 'Message Properties:' nor 'Application Data:' in the first line")
-    # The properties as text may be of many lines, and hold anything: what counts is the dump after them.
+    # The properties as text may have many lines of any content: the dump after them counts.
     for line in lines:
         if line == "Message Properties hexdump:":
             break

@@ -91,7 +91,7 @@ class Poster:
         plan = self._plan
         number = None
         if self._queue.ack:
-            # For measuring ack latency, the time of posting is used as the number.
+            # The time of posting is the number, for measuring ack latency.
             number = next_number() if plan.clock is None else plan.clock()
         payload = self._payload(index)
         guid = self._session.post(self._queue, payload, self._properties(index), number=number)

@@ -60,12 +60,10 @@ def correlation(number: int | None, kind: str = "autoValue") -> Plain:
 
 
 def queue_id(uri: str, number: int | None) -> Plain:
-    """Format a queue as the tool's session identifies it."""
     return attributes([("uri", Plain(uri)), ("correlationId", correlation(number))])
 
 
 def print_properties(properties: Sequence[Property]) -> Plain:
-    """Format a message's properties with their types."""
     return attributes((f"{name} ({kind.name})", _property(kind, value)) for name, kind, value in properties)
 
 
@@ -100,7 +98,6 @@ def ascii_dump(data: bytes) -> str:
 
 
 def pretty_number(value: int) -> str:
-    """Format a number with digits in groups of three."""
     return f"{value:,}"
 
 

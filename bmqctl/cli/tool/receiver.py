@@ -34,7 +34,7 @@ _STAMP = struct.Struct(">q")
 
 @dataclass
 class Receiver:
-    """The listener of a session; `keep` receives messages that the user is to confirm by hand."""
+    """The listener of a session; `keep` receives messages that the user is to confirm."""
 
     log: Log
     file_log: FileLog
@@ -53,7 +53,6 @@ class Receiver:
     acked: Latencies = field(default_factory=lambda: Latencies("ack"))
 
     def on_note(self, note: SessionNote) -> None:
-        """Handle an event of the session."""
         if not self.quiet:
             self._info(f"==> EVENT received: {note}")
         if note.type in _CONNECTEDNESS:
@@ -87,7 +86,6 @@ class Receiver:
         self.stats.add(len(messages), size, 1, EVENT_HEADER_SIZE + sum(message.wire_size for message in messages))
 
     def on_acks(self, acks: list[tuple[ToolQueue, Ack]]) -> None:
-        """Handle one event's acks."""
         failed = {(queue.uri, ack.status): ack.guid for queue, ack in acks if ack.status is not AckStatus.SUCCESS}
         for (uri, status), guid in failed.items():
             text = f"Failed ACK for queue '{uri}' [status: {status.name}, GUID: {format_guid(guid)}]"
@@ -115,7 +113,7 @@ class Receiver:
         self.log.write(Severity.ERROR, CATEGORY, f"Message {format_guid(message.guid)} cannot be read: {fault}")
 
     def put(self, queue: ToolQueue, number: int | None, guid: bytes, payload: bytes) -> None:
-        """Note a message that is about to be posted."""
+        """Note a message before it is posted."""
         self.file_log.put(queue.uri, self._correlation(number), guid, payload)
 
     def _correlation(self, number: int | None) -> Plain:
@@ -151,7 +149,6 @@ class Receiver:
 
 
 def print_push(queue: ToolQueue, message: Message, payload: bytes) -> str:
-    """Format a received message."""
     wanted = queue.handle.subscriptions.get(message.subscription_id) if queue.handle else None
     number = correlation(wanted.correlation if wanted else None, "numeric")
     handle = attributes([("id", message.subscription_id), ("CorrelationId", number)])
@@ -173,7 +170,6 @@ def print_push(queue: ToolQueue, message: Message, payload: bytes) -> str:
 
 
 def print_ack(queue: ToolQueue, ack: Ack, number: Plain) -> str:
-    """Format a received ack."""
     return attributes(
         [
             ("type", Plain("ACK")),

@@ -74,7 +74,7 @@ ACK_RESULTS: Final[dict[AckStatus, int]] = {
 
 
 def result_of(status: Status, results: type[IntEnum]) -> IntEnum:
-    """The result that the broker's `status` stands for: its code if that is one, or its category."""
+    """The result for the broker's `status`: its code if that is one, or its category."""
     for kind in (results, GenericResult):
         if status.code in set(kind) and status.code != GenericResult.UNKNOWN:
             return kind(status.code)

@@ -213,7 +213,6 @@ class Automatic:
 
 
 async def ended(ask: Callable[[Callable[[Outcome], None]], object]) -> Outcome:
-    """Make a request by `ask` and wait for its outcome."""
     finished = trio.Event()
     outcomes: list[Outcome] = []
 
@@ -227,7 +226,7 @@ async def ended(ask: Callable[[Callable[[Outcome], None]], object]) -> Outcome:
 
 
 class _Typed(Lines):
-    """Lines from standard input, read in a thread, so that the session continues meanwhile."""
+    """Lines from standard input, read in a thread while the session continues."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdin.isatty()
@@ -272,7 +271,7 @@ def run_tool(parameters: Parameters) -> int:
         silence(sys.stdout)
     except* KeyboardInterrupt:
         code = EXIT_INTERRUPTED
-    # The interpreter collects all objects once more before it exits: a third of the time that a script's call takes.
+    # The interpreter collects all objects once more at its exit: a third of the time of a script's call.
     gc.freeze()
     return code
 
@@ -316,7 +315,7 @@ async def _interactive(parameters: Parameters, endpoint: Endpoint, log: Log) -> 
 
 
 async def _inspect(parameters: Parameters, log: Log) -> int:
-    # The readers of store files are not needed by a client.
+    # A client needs no readers of store files.
     from bmqctl.cli.tool.storage import StorageInspector
 
     await StorageInspector(log).run(_Typed(), parameters.storage)

@@ -183,7 +183,6 @@ class ToolSession:
     # The session
 
     async def start(self, timeout_s: float) -> GenericResult:
-        """Connect; give up after `timeout_s`."""
         if self._ready:
             return GenericResult.SUCCESS
         link = self._launch()
@@ -200,7 +199,6 @@ class ToolSession:
         return GenericResult.SUCCESS
 
     async def stop(self) -> None:
-        """Disconnect, and wait for the end."""
         self.stop_async()
         if self._link is not None:
             await self._ended.wait()
@@ -290,7 +288,7 @@ class ToolSession:
         return Outcome(existing, result, result.name)
 
     def configure(self, queue: ToolQueue, options: StreamOptions, done: Callable[[Outcome], None]) -> None:
-        """Change an open queue's configuration; subscriptions stay as they are unless new ones are given."""
+        """Change an open queue's configuration; subscriptions stay unless new ones are given."""
         if why := _options_fault(options):
             done(Outcome(queue, GenericResult.INVALID_ARGUMENT, f"Invalid argument - {why}"))
             return
@@ -370,7 +368,6 @@ class ToolSession:
         return guid
 
     def confirm(self, queue: ToolQueue, guid: bytes) -> GenericResult:
-        """Confirm a message."""
         handle, link = queue.handle, self._link
         if handle is None or link is None or not queue.read:
             return GenericResult.INVALID_ARGUMENT
@@ -467,7 +464,7 @@ class ToolSession:
 
 
 def next_number() -> int:
-    """Return a correlation id that is unique among queues and messages of this process."""
+    """Return a correlation id, unique among queues and messages of this process."""
     return next(_AUTO_VALUES)
 
 

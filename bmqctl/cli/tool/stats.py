@@ -57,7 +57,6 @@ class Stats:
         return "".join(parts)
 
     def final(self, mode: str, *, latency: bool) -> str:
-        """Format the totals."""
         text = (
             f"{mode} {pretty_number(self.messages)} messages [{pretty_bytes(self.message_bytes)}] in "
             f"{pretty_number(self.events)} events [{pretty_bytes(self.event_bytes)}]"
@@ -72,7 +71,6 @@ class Stats:
 
 
 def header(*, latency: bool) -> str:
-    """Format the header above the lines."""
     titles = ("Msg/s", "Delta", "Bytes/s", "", "Evt/s", "Delta", "Bytes/s")
     first = "Mode     |" + "|".join(f" {title:<14}" if title else "" for title in titles)
     second = "---------+" + "+".join("-" * 15 if title else "" for title in titles)

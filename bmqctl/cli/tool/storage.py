@@ -100,7 +100,7 @@ class StorageInspector:
         }
 
     async def run(self, lines: Lines, path: str = "") -> None:
-        """Carry out commands until the user leaves; open `path` first if it is given."""
+        """Carry out commands until the user leaves; first open `path`, if given."""
         self._info(
             "Welcome to the BlazingMQ tool storage inspector.\n"
             "Type 'help' to see the list of commands supported by storage inspector. Ctrl-D to quit."
@@ -185,7 +185,7 @@ class StorageInspector:
     # Queues
 
     def _records(self) -> list[QueueRecord]:
-        """The queues of the QLIST file, each once, with the apps that were added later."""
+        """The queues of the QLIST file, each once, with apps added later."""
         qlist = self._need(self._qlist, "qlist")
         place = qlist.index
         found: dict[tuple[str, bytes], QueueRecord] = {}
@@ -281,7 +281,7 @@ class StorageInspector:
         self._info(print_data(data))
 
     def _walk(self, cursor: Cursor[Any], values: dict[str, Any]) -> None:
-        """Move by or to a number of records, and print where that leads; or print all on the way, in short."""
+        """Move by or to a number of records, and print the result; or print all on the way, in short."""
         name, count = next(iter(values.items()), ("", 0))
         if name not in ("n", "next", "p", "prev", "r", "record", "l", "list"):
             raise CommandError("one of n, next, p, prev, r, record, l and list is needed")

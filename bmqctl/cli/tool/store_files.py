@@ -94,7 +94,7 @@ class JournalCursor(Cursor[Record]):
 
 
 class _Walked(Cursor[R]):
-    """Records of varying size: the offset of each is known once those before it have been passed."""
+    """Records of varying size: an offset is known once the earlier records have been passed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -139,7 +139,6 @@ class DataCursor(_Walked[DataRecord]):
         return parse_data_record(self.content(), 0)
 
     def content(self) -> memoryview:
-        """The current record's bytes."""
         return self.source.read(self.offset, self._size(self.offset))
 
     def _size(self, offset: int) -> int:

@@ -51,12 +51,10 @@ def aligned(fields: Fields, indent: int = _INDENT) -> str:
 
 
 def kind_of(record: Record) -> str:
-    """Return MESSAGE, CONFIRM, DELETION, QUEUE_OP or JOURNAL_OP."""
     return RecordType(record.type).name
 
 
 def print_record(record: Record) -> str:
-    """Format a record of the journal."""
     common: list[tuple[str, Any]] = [
         ("PrimaryLeaseId", record.primary_lease_id),
         ("SequenceNumber", record.sequence_number),
@@ -118,7 +116,6 @@ def print_journal(cursor: JournalCursor) -> str:
 
 
 def print_queue(cursor: QlistCursor) -> str:
-    """Format the current record of the QLIST file."""
     record: QueueRecord = cursor.record()
     text = aligned([("Queue URI", record.uri), ("QueueKey", hex_of(record.queue_key)), ("NumAppIds", len(record.apps))])
     if record.apps:
@@ -191,7 +188,6 @@ def _options(options: memoryview) -> str:
 
 
 def print_headers(cursor: Cursor[Any]) -> str:
-    """Format the headers before the first record."""
     file = cursor.opened.file
     text = "BlazingMQ File Header\n" + aligned(
         [
@@ -241,7 +237,6 @@ def _first_sync_point(cursor: JournalCursor, offset_words: int) -> Fields:
 
 
 def _last_places(cursor: JournalCursor) -> Fields:
-    """Format the last record and the last sync point."""
     extent = cursor.extent
     fields: list[tuple[str, Any]] = []
     if extent.record_count:

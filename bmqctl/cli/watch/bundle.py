@@ -158,7 +158,7 @@ def _add_host(archive: Archive, folder: Path | None) -> None:
 
 
 def _add_findings(archive: Archive, path: Path) -> None:
-    # The readers of configurations are a third of a second of imports.
+    # The readers of configurations take a third of a second to import.
     from bmqctl.systems.config_reading import findings_in
 
     name = f"configuration-findings/{path.name or 'config'}.json"

@@ -80,7 +80,7 @@ class CheckCommand(DialingCommand):
             raise
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the check; its state is unknown if the machine keeps it from telling."""
+        """Run the check; its state is unknown if the machine prevents it."""
         try:
             return super().invoke(ctx)
         except OSError as fault:
@@ -317,7 +317,7 @@ def _place(title: str, broker: str) -> tuple[str, int]:
 
 
 def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds, output: OutputFormat | None) -> None:
-    """Measure, judge, print, and exit with the state; who does not answer is critical."""
+    """Measure, judge, print, and exit with the state; a peer that does not answer is critical."""
     from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers
 
     try:
