@@ -2,15 +2,15 @@
 
 A target is a module of `tests.fuzz.targets` with three functions:
 
-- `decode(data)`: reads untrusted bytes. It may raise `FormatError`, with an offset inside `data` and a line that can be
-  printed, and nothing else; it takes at most `BASE + FACTOR * len(data)` bytes of memory at any time; it ends.
-- `verify(data, value)`: what holds for a value that was decoded. It may raise nothing.
+- `decode(data)`: reads untrusted bytes. It may raise only `FormatError`, with an offset inside `data` and a printable
+  line; it takes at most `BASE + FACTOR * len(data)` bytes of memory at any time; it ends.
+- `verify(data, value)`: checks a decoded value. It may raise nothing.
 - `seeds()`: inputs to start from, as the reference wrote them where it writes them.
 
-It may have `words()` too, what inputs are made of, for the fuzzer to put in, and a `BASE` of its own.
+It may also have `words()`, parts of inputs for the fuzzer to insert, and its own `BASE`.
 
-`BASE` is for what an interpreter takes once (caches, an exception with its traceback), `FACTOR` for what Python objects
-take more than the bytes that they were read from: a message of 24 bytes becomes a tuple of five objects.
+`BASE` is for single costs of the interpreter (caches, an exception with its traceback), `FACTOR` for the size of Python
+objects beside their bytes: a message of 24 bytes becomes a tuple of five objects.
 """
 
 from __future__ import annotations
@@ -47,14 +47,13 @@ class Target(NamedTuple):
 
 
 def names() -> list[str]:
-    """Every target, by name."""
     package = importlib.import_module("tests.fuzz.targets")
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 @cache
 def load(name: str) -> Target:
-    """The target `name`, after one look at each of its seeds: what the decoder imports and caches is there now."""
+    """Load the target `name`, and decode its seeds once, for its imports and caches."""
     module = importlib.import_module(f"tests.fuzz.targets.{name}")
     more = (getattr(module, "words", tuple), getattr(module, "BASE", BASE))
     target = Target(name, module.__doc__ or "", module.decode, module.verify, cache(module.seeds), *more)
@@ -69,7 +68,7 @@ def cases(name: str) -> list[Path]:
 
 
 def run(target: Target, data: bytes) -> None:
-    """AssertionError, or whatever the decoder raised, unless the target keeps its promises for `data`."""
+    """Raise AssertionError, or whatever the decoder raised, unless the target keeps its promises for `data`."""
     tracing = tracemalloc.is_tracing()
     if not tracing:
         tracemalloc.start()
@@ -79,7 +78,7 @@ def run(target: Target, data: bytes) -> None:
         value, fault = _attempt(target, data)
         _, peak = tracemalloc.get_traced_memory()
         if peak - before > target.base + FACTOR * len(data):
-            # Garbage of runs before this one may have been collected late: measure again without it.
+            # Garbage of earlier runs may have been collected late: measure again without it.
             del value, fault
             gc.collect()
             tracemalloc.reset_peak()

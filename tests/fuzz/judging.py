@@ -1,4 +1,4 @@
-"""Judges of brokers that a fuzzer talks to: a process that ended, and faults in its log."""
+"""Judges of fuzzed brokers: an ended process, and faults in its log."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ MARKS = (b"because of a fault of this broker", b"Traceback (most recent call las
 
 
 class Find(Exception):
-    """A violated property. After one that `goes_on`, the broker can be tried further."""
+    """A violated property. If it `goes_on`, the broker can be tried further."""
 
     goes_on = False
 
 
 class Fault(Find):
-    """A fault in the log of a broker that is still there."""
+    """A fault in the log of a broker that still runs."""
 
     goes_on = True
 
@@ -36,7 +36,7 @@ class Watch:
         self._last = b""
 
     def judge(self) -> None:
-        """`Find` if the broker has ended, or says that something failed."""
+        """Raise `Find` if the broker has ended or logged a failure."""
         broker = self.broker
         try:
             self.judge_log()
@@ -48,7 +48,7 @@ class Watch:
             raise Find(f"the broker at port {broker.port} has ended:\n{broker.output[-LOG_SHOWN:]}")
 
     def judge_log(self) -> None:
-        """`Fault` if the log says that something failed; what was read before is not read again."""
+        """Raise `Fault` if the log has a failure after the part that was read before."""
         with self._log.open("rb") as file:
             file.seek(self._at)
             # A mark may be half written.
@@ -58,7 +58,7 @@ class Watch:
         for mark in self._marks:
             at = new.find(mark)
             if at >= 0:
-                # The rest is for the next time, without this fault's traceback.
+                # The rest is for the next call, without this fault's traceback.
                 self._last = new[at + LOG_SHOWN :]
                 start = new.rfind(b"\n", 0, max(0, at - 200)) + 1
                 text = new[start : at + LOG_SHOWN].decode(errors="replace")

@@ -1,7 +1,7 @@
 """The events and requests that fuzzers have produced, and the declared ones that they never did (`--coverage`).
 
-A name is an event's type, an alternative of a choice, an optional element that is there or left out, an array with or
-without elements, or a value of an enumeration; for RocketMQ a code with a field, at a port.
+A name is an event's type, an alternative of a choice, an optional element, present or absent, an array with or without
+elements, or a value of an enumeration; for RocketMQ a code with a field, at a port.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ def _names_of_class(cls: type[Any], known: set[type[Any]]) -> Iterator[str]:
 
 
 def _names_in(message: Any) -> Iterator[str]:
-    """Yield the names of what a message has."""
     cls = type(message)
     for element in describe(cls).elements:
         name, value = f"{cls.__name__}.{element.attribute}", getattr(message, element.attribute)
@@ -67,7 +66,7 @@ EVENT_NAMES = _all_names()
 
 
 def names_of(data: bytes) -> Iterator[str]:
-    """Yield the names of what the events in some bytes have, as far as these can be read."""
+    """Yield the names in the events of some bytes, as far as these can be read."""
     view = memoryview(data)
     try:
         for frame in iter_frames(view, 0, len(view), LENGTH_MAX):
@@ -84,7 +83,7 @@ def names_of(data: bytes) -> Iterator[str]:
 
 
 def print_missing(names: Iterable[str], produced: Iterable[str]) -> int:
-    """Print which of the names were never produced; their number."""
+    """Print the names that were never produced; return their number."""
     missing = sorted(set(names) - set(produced))
     for name in missing:
         print(f"never produced: {name}")

@@ -1,7 +1,7 @@
 """Runs fuzz targets under atheris, one process each: `python -m tests.fuzz.run [TARGET...] [--seconds N]`.
 
 Every target starts from its seeds and cases. An input that breaks its promises is kept in `tests/fuzz/cases/<target>/`,
-where the ordinary tests find it from then on; its name begins with what libFuzzer calls it (crash, oom, timeout).
+where the ordinary tests find it; its name begins with libFuzzer's word for it (crash, oom, timeout).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MEGABYTES_MAX = 1024
 
 
 def fuzz(name: str, arguments: Sequence[str]) -> None:
-    """Instrument and load a target and fuzz it, in a process of its own since libFuzzer never returns."""
+    """Instrument, load and fuzz a target, in its own process since libFuzzer never returns."""
     import atheris
 
     with atheris.instrument_imports(include=["formats"]):
@@ -40,12 +40,12 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
 
 
 def dictionary_line(word: bytes) -> str:
-    """A word as libFuzzer's dictionaries have it."""
+    """A word in the form of libFuzzer's dictionaries."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n'
 
 
 def spend(name: str, seconds: int, corpus: Path) -> tuple[str, list[Path]]:
-    """Fuzz one target for `seconds`; one line on how it went, and the inputs that broke it."""
+    """Fuzz one target for `seconds`; return a line about it, and the inputs that broke it."""
     target = load(name)
     kept = CASES / name
     for number, data in enumerate([*target.seeds(), *(path.read_bytes() for path in cases(name))]):

@@ -17,14 +17,14 @@ def decode_schema(cls: type[Any], data: bytes) -> Any:
 
 
 def verify_schema(message: Any) -> None:
-    """Check that a message survives writing and reading in both encodings, and that its BER ends where it says."""
+    """Check that a message survives both encodings, and that its BER ends where it says."""
     encoded = ber.encode(message)
     assert ber.decode_from(type(message), encoded, 0) == (message, len(encoded))
     assert jsonc.decode(type(message), jsonc.encode(message)) == message
 
 
 def schema_seeds(cls: type[Any], padded: list[bytes], mode: int) -> list[bytes]:
-    """Messages in BER, padded as events have them, and the same in JSON; `mode` goes into the first byte."""
+    """Messages in BER, padded as in events, and in JSON; `mode` goes into the first byte."""
     out: list[bytes] = []
     for body in padded:
         encoded = body[: unpadded_end(body, 0, len(body), "seed")]

@@ -1,4 +1,4 @@
-"""Checksums made right in damaged records: so that a fuzzer comes past them."""
+"""Corrects checksums in damaged records, for a fuzzer to come past them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["seal_ledger", "seal_ledger_record"]
 
 
 def seal_ledger_record(buffer: bytearray, offset: int) -> int:
-    """Put the checksum of the ledger's record at `offset` where its header says that it ends, if that is inside.
+    """Put the checksum of the ledger's record at `offset` at its end by the header, if that is inside.
 
-    Returns the record's end, or where `buffer` ends.
+    Returns the record's end, or that of `buffer`.
     """
     if offset + 2 * WORD > len(buffer):
         return len(buffer)
@@ -25,6 +25,6 @@ def seal_ledger_record(buffer: bytearray, offset: int) -> int:
 
 
 def seal_ledger(buffer: bytearray, offset: int) -> None:
-    """Do so for all records from `offset` on."""
+    """Seal all records from `offset` on."""
     while offset < len(buffer):
         offset = seal_ledger_record(buffer, offset)

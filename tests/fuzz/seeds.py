@@ -1,4 +1,4 @@
-"""Inputs to start from: what the reference put on the wire and into its files, in small pieces."""
+"""Inputs to start from: small pieces of the reference's events and files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _store() -> tuple[dict[FileType, bytes], bytes]:
 
 @cache
 def small_store(messages_max: int = 4, per_kind_max: int = 3) -> StoreFiles:
-    """The files of a store with few records: of the golden one, some queues, short messages, and what is about them."""
+    """The files of a store with few records: of the golden one, some queues and short messages, and their records."""
     files, _ = _store()
     journal = bytearray(initial_bytes(FileType.JOURNAL, 0))
     data = bytearray(initial_bytes(FileType.DATA, 0))

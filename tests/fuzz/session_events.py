@@ -1,8 +1,7 @@
-"""Events as peers send them, with what is wrong in them chosen at random: fields, order, lengths, ids of others.
+"""Events of peers, with random errors: in fields, order, lengths, ids of others.
 
-A `Maker` changes schema messages element by element, keeping to what the schema can carry, and the words of all other
-events; what it has seen, it uses again elsewhere. All that it makes follows from its random numbers and what it was
-shown, so that a seed tells a story again.
+A `Maker` changes schema messages element by element, within the schema, and the words of all other events; it reuses
+what it has seen. Everything follows from its random numbers and the events shown to it: a seed repeats a story.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ TEXTS = (
 
 
 def events_of(data: bytes) -> list[bytes]:
-    """The whole events that bytes begin with."""
+    """The whole events at the beginning of `data`."""
     view = memoryview(data)
     found, at = [], 0
     for frame in iter_frames(view, 0, len(view), LENGTH_MAX):
@@ -71,12 +70,12 @@ def _frame(event: bytes) -> tuple[int, memoryview]:
 
 
 def _key(kind: Kind, name: str) -> tuple[type[Any], str]:
-    """Return the key for a scalar element's values: those of one name are alike, whatever message they are in."""
+    """Return the key for a scalar element's values: those of one name are alike in all messages."""
     return (kind.cls if isinstance(kind, Enumeration) else type(kind)), name
 
 
 def changed_words(random: Random, body: bytes, unit: int) -> bytes:
-    """A body with some of its words replaced, cut off, or with more after it."""
+    """Return a body with some words replaced or cut off, or with more after it."""
     out = bytearray(body)
     for _ in range(random.choice((0, 1, 1, 1, 2, 4))):
         if len(out) < unit:
@@ -116,7 +115,6 @@ _SIZES: dict[type[Any], int] = {}
 
 
 def _size(cls: type[Any]) -> int:
-    """The number of alternatives in a message."""
     if cls in _SIZES:
         return _SIZES[cls]
     size = 1
@@ -130,7 +128,7 @@ def _size(cls: type[Any]) -> int:
 
 
 class Maker:
-    """Makes events from random numbers, from what it is `show`n, and from the words of the protocol."""
+    """Makes events from random numbers, from events that it is `show`n, and from the words of the protocol."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -140,7 +138,7 @@ class Maker:
     # -- what it knows
 
     def show(self, event: bytes) -> None:
-        """Remember an event, and what its elements' values are."""
+        """Remember an event and its elements' values."""
         kind, body = _frame(event)
         self._keep(self._templates[kind], event)
         try:
@@ -172,7 +170,7 @@ class Maker:
     # -- schema messages
 
     def message(self, cls: type[Any], depth: int = 0) -> Any:
-        """A message of a type, made up."""
+        """Invent a message of a type."""
         seen = self._seen.get((cls, ""))
         if seen and self.random.random() < 0.3:
             return self.random.choice(seen)
@@ -195,7 +193,7 @@ class Maker:
             return self.message(kind.cls, depth)
         if isinstance(kind, Choice):
             alternatives = tuple(kind.by_class)
-            # Those with many of their own in them are made more often, or the innermost would hardly ever be.
+            # Those with many alternatives are made more often, or the innermost would hardly ever be.
             weights = [_size(cls) for cls in alternatives] if random.random() < 0.5 else None
             return self.message(random.choices(alternatives, weights)[0], depth)
         seen = self._seen.get(_key(kind, name))
@@ -213,7 +211,7 @@ class Maker:
         return random.choice(TEXTS)
 
     def _near(self, kind: Kind, value: Any) -> Any:
-        """A value, or one beside it."""
+        """A value, or a neighbour."""
         if isinstance(kind, Integer) and self.random.random() < 0.3:
             return min(max(value + self.random.choice((-1, 1, 1, 2)), kind.low), kind.high)
         if isinstance(kind, Text) and self.random.random() < 0.1:
@@ -221,7 +219,7 @@ class Maker:
         return value
 
     def changed(self, message: Any, rate: float = 0.12) -> Any:
-        """A message with some of its elements changed; each with the probability of `rate`."""
+        """Return a message with elements changed, each with the probability `rate`."""
         values = {}
         for element in describe(type(message)).elements:
             value = getattr(message, element.attribute)
@@ -251,13 +249,13 @@ class Maker:
     # -- events
 
     def schema_event(self, message: Any, kind: EventType = EventType.CONTROL) -> bytes:
-        """A message's event, most in BER."""
+        """A message's event, mostly in BER."""
         if kind is EventType.CONTROL and self.random.random() < 0.1:
             return build_schema_event(jsonc.encode(message), kind, EncodingType.JSON)
         return build_schema_event(ber.encode(message), kind)
 
     def changed_event(self, event: bytes) -> bytes:
-        """An event with something wrong in it."""
+        """Return an event with an error."""
         kind, body = _frame(event)
         try:
             if kind in SCHEMAS and self.random.random() < 0.9:
@@ -270,7 +268,7 @@ class Maker:
         return build_event(EventType(kind), changed_words(self.random, bytes(body), WORD))
 
     def _changed_record(self, body: memoryview) -> bytes:
-        """A ledger's record whose header mostly says the same as its message."""
+        """A ledger's record whose header mostly agrees with its message."""
         record = parse_ledger_record(body, 0)
         message = self.changed(ber.decode(ClusterMessage, record.body))
         term, number = record.header.elector_term, record.header.sequence_number
@@ -284,7 +282,7 @@ class Maker:
         return build_event(EventType.CLUSTER_STATE, rebuilt)
 
     def any_event(self, kinds: tuple[EventType, ...], control: type[Any] = ControlMessage) -> bytes:
-        """An event of one of these kinds: like one that was seen, or made up."""
+        """Make an event of one of these kinds: like a seen one, or invented."""
         kind = self.random.choice(kinds)
         templates = self._templates.get(kind)
         if templates and self.random.random() < 0.75:
@@ -301,12 +299,12 @@ class Maker:
         return build_event(kind, b"".join(word.to_bytes(4, "big") for word in words))
 
     def seen_event(self, kinds: tuple[EventType, ...]) -> bytes | None:
-        """One that was seen, as it was."""
+        """Return a seen event, unchanged."""
         known = [kind for kind in kinds if self._templates.get(kind)]
         return self.random.choice(self._templates[self.random.choice(known)]) if known else None
 
     def garbled(self, event: bytes) -> bytes:
-        """An event whose frame is not what it says, or that is cut off."""
+        """Return an event with a false frame, or cut off."""
         out = bytearray(event)
         match self.random.randrange(3):
             case 0:
@@ -319,7 +317,7 @@ class Maker:
 
 
 def shown(event: bytes, limit: int = 600) -> str:
-    """An event for people: what it says if it can be read, and its bytes."""
+    """An event for people: its content, if readable, and its bytes."""
     try:
         kind, body = _frame(event)
     except (FormatError, ValueError):

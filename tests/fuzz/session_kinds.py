@@ -1,7 +1,7 @@
 """The peers of brokers: the beginning of each kind of session, and its messages.
 
-A `Teller` opens what it needs with events as they should be, and then sends more of them, changed ones, made-up ones,
-others' events and the ones that it received, by its random numbers.
+A `Teller` opens what it needs with correct events, and then sends more of them, changed ones, invented ones, others'
+events and those received, by its random numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _MEMBER_KINDS = (
     *(EventType.AUTHENTICATION, EventType.RECOVERY, EventType.HEARTBEAT_RSP),
 )
 
-# An operator's commands are carried out, but take nothing that others need: only queues of the domains above.
+# An operator's commands are carried out, but only on queues of the domains above.
 COMMANDS = (
     *("HELP", "HELP PLUMBING", "BROKERCONFIG DUMP", "STAT SHOW", "STAT LIST_TUNABLES", "STAT GET x", "CLUSTERS LIST"),
     *("DOMAINS DOMAIN {domain} INFOS", "DOMAINS DOMAIN {domain} QUEUE {queue} INTERNALS"),
@@ -109,7 +109,7 @@ class NoMember(Exception):
 
 
 class Teller:
-    """One session's story. `told` is what it has sent."""
+    """One session's story. `told` has the events sent."""
 
     def __init__(self, seed: str, port: int) -> None:
         self.random = Random(seed)
@@ -234,7 +234,7 @@ class Teller:
     # -- the course of a session
 
     def tell(self, peer: Peer, event: bytes, *, learns: bool = False) -> None:
-        """Send an event; what comes in answer is looked at if that is to change what is said."""
+        """Send an event; with `learns`, look at the answers."""
         self.told.append(event)
         peer.send(event)
         for answer in peer.take(0.0):
@@ -242,7 +242,7 @@ class Teller:
                 self.learn(answer)
 
     def learn(self, event: bytes) -> None:
-        """Remember what was pushed, and what words brokers use."""
+        """Remember pushed messages, and the brokers' words."""
         view = memoryview(event)
         for frame in iter_frames(view, 0, len(view), LENGTH_MAX):
             if frame.type == EventType.PUSH:
@@ -261,7 +261,7 @@ class Teller:
         return identity
 
     def clients(self, peer: Peer, make: Callable[[], bytes], count: int) -> None:
-        """Events as they should be, among them more and more that should not."""
+        """Send correct events, among them more and more others."""
         for number in range(count):
             event = make()
             self.maker.show(event)
@@ -323,9 +323,9 @@ class Teller:
     # -- a member
 
     def member(self, ports: dict[int, int], cluster_name: str, node_id: int, heard: deque[bytes]) -> None:
-        """Be node `node_id` to the others, by their ids and ports: whom it dials. A link that is lost is made again.
+        """Be node `node_id` to the others, by their ids and ports, which it dials. A lost link is made again.
 
-        `heard` are events that the others have sent; the next session begins with them.
+        `heard` are events from the others, with which the next session begins.
         """
         for event in heard:
             self.maker.show(event)
@@ -352,7 +352,7 @@ class Teller:
         asking = replace(client_identity(ClientType.TCPBROKER), cluster_name=cluster_name, cluster_node_id=node_id)
         if not self._features:
             with Peer(port, asking) as peer:
-                # It may be refused, as members have to agree; it hears on what.
+                # It may be refused, since members have to agree.
                 self._features = peer.response.broker_identity.features
         peer = Peer(port, replace(asking, features=self._features))
         if peer.response.result.category is not StatusCategory.SUCCESS:

@@ -1,7 +1,7 @@
 """A connection to a broker that speaks the protocol properly until told otherwise, and a client that always does.
 
-`Peer` introduces itself and reads whole events; `Honest` posts and reads beside peers that misbehave, and keeps what
-went wrong for itself.
+`Peer` introduces itself and reads whole events; `Honest` posts and reads beside peers that misbehave, and records what
+went wrong.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ class Lost(Exception):
 def client_identity(
     client_type: ClientType = ClientType.TCPCLIENT, *, makes_guids: bool = True, features: str = ""
 ) -> ClientIdentity:
-    """Make the identity of a current client."""
     return ClientIdentity(
         protocol_version=1,
         client_type=client_type,
@@ -74,7 +73,7 @@ def client_identity(
 
 
 class Peer:
-    """A connection; `response` is what the broker says of itself. Heartbeats are answered where events are taken."""
+    """A connection; `response` is the broker's description of itself. `take` answers heartbeats."""
 
     def __init__(self, port: int, identity: ClientIdentity, timeout_s: float = 10.0) -> None:
         try:
@@ -105,7 +104,7 @@ class Peer:
             raise Lost(str(error) or type(error).__name__) from error
 
     def take(self, wait_s: float) -> list[bytes]:
-        """The whole events that have come, after waiting for some if there are none."""
+        """The whole events received, after a wait if there are none."""
         try:
             self.sock.settimeout(max(wait_s, 0.0001))
             data = self.sock.recv(RECEIVE_BYTES)
@@ -140,11 +139,10 @@ class Peer:
 
 
 class Honest(threading.Thread):
-    """Posts to a queue of its own and reads it, one message after another, until it is stopped.
+    """Posts to its own queue and reads it, one message after another, until stopped.
 
-    `faults` says what it had to suffer: a refusal, a lost connection, a message lost, changed, doubled or out of order,
-    or one that took longer than `bound_s`. A `patient` one connects again instead, and only counts; `done` is how
-    many messages made the whole way.
+    `faults` are a refusal, a lost connection, a message lost, changed, doubled or out of order, or one that took longer
+    than `bound_s`. A `patient` one connects again instead, and only counts: `done` is the number of messages delivered.
     """
 
     PERIOD_S = 0.02
@@ -164,7 +162,7 @@ class Honest(threading.Thread):
         self._enough = threading.Event()
 
     def stop(self) -> None:
-        """Stop posting; whatever is still missing after a while is a fault."""
+        """Stop posting; messages still missing after a while are faults."""
         self._enough.set()
         self.join(self.bound_s * 3)
         if self.is_alive():
@@ -191,7 +189,7 @@ class Honest(threading.Thread):
 
 
 class _Course:
-    """One connection's worth of posting and reading."""
+    """Posting and reading over one connection."""
 
     def __init__(self, honest: Honest, peer: Peer) -> None:
         self._honest = honest
@@ -297,7 +295,7 @@ class _Course:
         honest = self._honest
         found = self._posted.pop(guid, None)
         if found is None:
-            # Of a connection that was lost, or a second time.
+            # From a lost connection, or a second time.
             if not honest.patient:
                 honest.faults.append(f"message {guid.hex()} came and was not awaited")
             return

@@ -1,10 +1,10 @@
 """Sessions that do not behave, against real brokers: `python -m tests.fuzz.sessions [--seconds N] [--kind K]...`.
 
-Each round starts brokers in processes of their own: a node, a node behind a proxy, or a cluster of three. Sessions of
-one kind follow each other: they begin properly, and then tell what no peer should (see `session_kinds`). Meanwhile
-well-behaved clients post and read. A find is a process that ends, a fault of the broker in its log, and a
-client that loses, or has to wait for, something. One beside members that lie may lose its broker, as they may lead the
-cluster or be primary; but when they are gone, it must be served again.
+Each round starts brokers in their own processes: a node, a node behind a proxy, or a cluster of three. Sessions of one
+kind follow each other: they begin properly, and then send what no peer should (see `session_kinds`). Meanwhile
+well-behaved clients post and read. A find is a process that ends, a fault of the broker in its log, and a client that
+suffers a loss or a wait. A client beside members that lie may lose its broker, as they may lead the cluster or be
+primary; but when they are gone, it must be served again.
 
 Exit codes: 0 nothing was found, 1 something was, and what led to it is printed; 2 usage.
 """
@@ -33,9 +33,9 @@ from tests.rigs.cluster_processes import ClusterProcesses
 __all__ = ["Ground", "fuzz"]
 
 ROUND_S = 60.0
-# A client of a busy machine waits this long at most.
+# The longest wait of a client on a busy machine.
 BOUND_S = 20.0
-# The time that a cluster may take to agree again after members have lied.
+# The time in which a cluster agrees again after members have lied.
 RECOVERY_S = 60.0
 QUIET_EVERY = 12
 EVENTS_SHOWN = 40
@@ -45,15 +45,15 @@ SHAPES = ("node", "proxy", "cluster")
 
 
 class Ground(NamedTuple):
-    """The brokers of a round, and where sessions connect; `honest` are the clients beside them."""
+    """The brokers of a round, the addresses for sessions, and `honest` clients beside them."""
 
     watches: Sequence[Watch]
     ports: Sequence[int]
     honest: Sequence[Honest]
-    heard: deque[bytes]  # what brokers have sent to a member that lies
+    heard: deque[bytes]  # events of brokers to a member that lies
 
     def judge(self) -> None:
-        """`Find` if something has happened that must not."""
+        """Raise `Find` for any violation."""
         for watch in self.watches:
             watch.judge()
         for client in self.honest:
@@ -63,12 +63,12 @@ class Ground(NamedTuple):
 
 @contextmanager
 def ground(kind: str, shape: str, folder: Path) -> Iterator[Ground]:
-    """Brokers for one round."""
+    """Start brokers for one round."""
     with ExitStack() as stack:
         brokers: list[NodeProcess] = []
         patient = kind == "member"
         if patient:
-            # The one that lies has no process.
+            # The liar has no process.
             cluster = ClusterProcesses(folder)
             stack.callback(cluster.close)
             brokers += [cluster.start(number) for number in cluster.nodes if number != LIAR]
@@ -116,7 +116,7 @@ def fuzz(
 ) -> tuple[int, int, str]:
     """Run sessions of one kind until a time or a number; return their number, their events, and the finds.
 
-    The names of what they have sent are added to `produced`.
+    The names in the events sent are added to `produced`.
     """
     told = number = 0
     for shape in itertools.cycle(shapes):
@@ -171,11 +171,11 @@ def _tell(kind: str, teller: Teller, here: Ground) -> None:
         else:
             getattr(teller, kind)()
     except Lost:
-        pass  # it is what a broker should do
+        pass  # as a broker should
 
 
 def _recover(here: Ground) -> None:
-    """Wait until all clients are served again while nobody lies; raise `Find` if they are not."""
+    """Wait until all clients are served again without liars. Raises `Find` if they are not."""
     before = [client.done for client in here.honest]
     deadline = time.monotonic() + RECOVERY_S
     while not all(client.done > count for client, count in zip(here.honest, before, strict=True)):

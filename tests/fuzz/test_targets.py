@@ -14,7 +14,7 @@ from tests.fuzz import harness
 from tests.fuzz.harness import CASES, Target, cases, load, names, run
 
 MUTATIONS = 150
-"""The mutations of each target in a run of the tests; the fuzzer tries millions."""
+"""The mutations of each target in a test run; the fuzzer tries millions."""
 
 every_target = pytest.mark.parametrize("name", names())
 INTERESTING = (0, 1, 2, 3, 4, 7, 8, 0x1F, 0x20, 0x40, 0x7F, 0x80, 0xFE, 0xFF)
@@ -82,7 +82,7 @@ def test_seeds(name: str) -> None:
     seeds = list(target.seeds())
     for seed in [*seeds, b""]:
         check(target, seed)
-    # A fuzzer that starts from what is refused learns little.
+    # A fuzzer that starts from refused inputs learns little.
     assert sum(decodes(target, seed) for seed in seeds) >= len(seeds) / 2
 
 

@@ -1,4 +1,4 @@
-"""The public calls of the client libraries, and the values that each of their parameters takes and refuses."""
+"""The public calls of the client libraries, and values that each of their parameters takes and refuses."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LONG_MAX: Final = (1 << 63) - 1
 SECONDS_MAX: Final = 1_000_000_000
 THREE_DAYS: Final = 3 * 24 * 3600
 
-# Classes that programs make themselves; the others are made by a session.
+# Classes that programs make themselves; a session makes the others.
 MADE_BY_PROGRAMS: Final = frozenset({"Credentials", "Property", "Subscription"})
 
-# Methods that the modules of the libraries call among themselves.
+# Methods for the libraries' own modules.
 INTERNAL: Final = {
     "bmqctl.client": {
         "Batch": {"answered"},
@@ -57,14 +57,14 @@ INTERNAL: Final = {
 
 
 class Values(NamedTuple):
-    """Values of a parameter: `good` are taken, at the bounds too; `bad` raise where they are given."""
+    """Values of a parameter: `good` are taken, at the bounds too; `bad` raise."""
 
     good: tuple[Any, ...] = ()
     bad: tuple[Any, ...] = ()
 
 
 def public_parameters(module: ModuleType) -> Iterator[str]:
-    """List the parameters of all public calls of a library, as `call.parameter`."""
+    """Yield the parameters of all public calls of a library, as `call.parameter`."""
     for name in module.__all__:
         made = getattr(module, name)
         if inspect.isclass(made):
@@ -241,7 +241,7 @@ _FILTER: Final = {
     "from_start": TRUTH,
 }
 _OUTGOING: Final = {
-    # The last is what a frame holds; brokers take at most 4 MiB unless they are configured otherwise.
+    # The last is the most that a frame holds; brokers take 4 MiB by default.
     "payload": Values(
         (*_PAYLOAD.good, bytes(4 << 20), bytes((16 << 20) - (64 << 10))), (*_PAYLOAD.bad, bytes(16 << 20))
     ),

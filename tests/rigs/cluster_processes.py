@@ -64,17 +64,17 @@ class ClusterProcesses:
         return self.nodes[number].stop()
 
     def wait_available(self, timeout_s: float = WAIT_S) -> None:
-        """Wait until each that runs takes part."""
+        """Wait until each running node takes part."""
         for number in self.running:
             self.nodes[number].wait_for("is available", timeout_s)
 
     def role(self, number: int) -> tuple[str, int, str]:
-        """The last role that a node took up, its term, and the leader that it saw."""
+        """A node's last role, its term, and the leader that it saw."""
         found = _LEADER.findall(self.nodes[number].output)
         return (found[-1][1], int(found[-1][2]), found[-1][3]) if found else ("", 0, "")
 
     def leader(self, timeout_s: float = WAIT_S) -> int:
-        """Wait until all that run agree on a leader among them."""
+        """Wait until all running nodes agree on a leader among them."""
 
         def agreed() -> int | None:
             roles = {number: self.role(number) for number in self.running}

@@ -1,4 +1,4 @@
-"""Configuration files as the reference has them: a directory of our own, to be changed by tests."""
+"""Configuration files as the reference has them: a directory for tests to change."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ DOMAINS = {
 
 
 def write_config(folder: Path) -> Path:
-    """All files, in `folder`, which is made."""
+    """Write all files into the new folder."""
     (folder / "domains").mkdir(parents=True)
     (folder / "bmqbrkrcfg.json").write_text(json.dumps(BROKER, indent=4))
     (folder / "clusters.json").write_text(json.dumps({"myClusters": [CLUSTER], "proxyClusters": []}, indent=4))
@@ -116,9 +116,9 @@ def write_config(folder: Path) -> Path:
 def write_proxy_config(
     folder: Path, upstream: Sequence[int] = (PORT + 1,), name: str = "mine", virtual: dict[str, int] | None = None
 ) -> Path:
-    """All files of a proxy to cluster `name`, whose nodes are at the ports `upstream` of this host.
+    """Write all files of a proxy to cluster `name`, whose nodes are at the ports `upstream` of this host.
 
-    It has the domains that the reference's proxies have, and stands for the clusters `virtual`, by name and number.
+    It has the domains of the reference's proxies, and stands for the clusters `virtual`, by name and number.
     """
     write_config(folder)
     nodes = [
@@ -141,7 +141,7 @@ def _endpoint(port: int) -> str:
 
 
 def spoil(folder: Path, file: str, *path: str | int, value: Any) -> None:
-    """Put `value` where `path` leads in a file; None removes what is there."""
+    """Put `value` at `path` in a file; None removes the entry."""
     text = json.loads((folder / file).read_text())
     at = text
     for step in path[:-1]:

@@ -1,4 +1,4 @@
-"""The console's pages as axe judges their accessibility: before their data and with it, in light and in dark."""
+"""The console's pages, judged by axe for accessibility: before their data and with it, in light and in dark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGE = (
     " objections: found.violations.map("
     "each => [each.id, each.nodes.map(node => node.target.join(' ') + ': ' + node.failureSummary)]) }))"
 )
-# Holds back every answer but that of the session, until `letGo` is called.
+# Holds back every answer but the session's, until `letGo` is called.
 HOLD = """
 const ask = globalThis.fetch;
 const isFree = new Promise(resolve => { globalThis.letGo = resolve; });
@@ -37,7 +37,7 @@ ASKED = {"/api/overview", "/api/ask/messages", "/api/ask/message", "/api/ask/dom
 
 
 def pages_of(uri: str, guid: str) -> dict[str, str]:
-    """Return the path of each page, and what is true once all its data is there."""
+    """Return the path of each page, and a condition for all its data."""
     queue, domain = quote(uri, safe=""), quote(uri.split("/")[2])
     charts = "document.querySelectorAll('path.line').length === 3"
     return {
@@ -52,7 +52,7 @@ def pages_of(uri: str, guid: str) -> dict[str, str]:
 
 
 def go(path: str) -> list[list[Any]]:
-    """Return the steps to a page, whose view is another one than before."""
+    """Return the steps to a page, whose view is a new one."""
     return [
         ["run", f"void (document.querySelector('.view').id = 'earlier', location.hash = '#/{path}')"],
         ["wait", "document.querySelector('.view') && !document.querySelector('#earlier')"],
@@ -60,7 +60,7 @@ def go(path: str) -> list[list[Any]]:
 
 
 def judged(pages: dict[str, str], queue: str) -> list[list[Any]]:
-    """Return steps that have each page judged once its data is there, and a dialogue over one."""
+    """Return steps that judge each page with its data, and a dialogue over one."""
     steps: list[list[Any]] = []
     for path, is_there in pages.items():
         steps += [*go(path), ["wait", is_there], ["run", JUDGE]]
@@ -77,9 +77,9 @@ def judged(pages: dict[str, str], queue: str) -> list[list[Any]]:
 
 
 def axe_steps(url: str, uri: str, guid: str) -> tuple[list[list[Any]], int]:
-    """Return steps that have each page of a console judged in light and dark, and the number of judgements.
+    """Return steps that judge each page of a console in light and dark, and the number of judgements.
 
-    Among the results are also what was held back, a list, and the two themes.
+    The results also have the requests held back, a list, and the two themes.
     """
     pages = pages_of(uri, guid)
     queue = f"queue/{quote(uri, safe='')}"

@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 class Pages:
-    """A browser's session with a console on a port of this machine; over HTTPS if it trusts somebody."""
+    """A browser's session with a console on a port of this machine; over HTTPS with an authority to trust."""
 
     def __init__(self, port: int, trusted: ssl.SSLContext | None = None) -> None:
         self.url = f"http://127.0.0.1:{port}" if trusted is None else f"https://127.0.0.1:{port}"
@@ -55,7 +55,7 @@ class Pages:
         return value
 
     def is_over(self) -> bool:
-        """Return True if nobody listens there any more."""
+        """Return True if nothing listens there any more."""
         try:
             self.get("/api/session")
         except OSError:
@@ -63,7 +63,7 @@ class Pages:
         return False
 
     def look(self) -> Any:
-        """Return a look at the cluster that is later than the last one."""
+        """Return a look at the cluster after the last one."""
         found = self.get(f"/api/overview?after={self._number}")
         assert found.status == 200, found
         self._number = found.value["number"]
@@ -90,7 +90,7 @@ class Pages:
 
 @contextmanager
 def console(*words: str) -> Iterator[Pages]:
-    """Run `bmqctl console` for as long as the block runs; it has to end well."""
+    """Run `bmqctl console` during the block; it has to end well."""
     port = free_port()
     process = subprocess.Popen(
         [*COMMAND, "console", "--port", str(port), *words],
@@ -113,7 +113,7 @@ def console(*words: str) -> Iterator[Pages]:
 
 
 def play(steps: Sequence[Sequence[object]]) -> Any:
-    """Play steps in Chromium (see `tests.browser`); return what they gave. They must not fail or say anything."""
+    """Play steps in Chromium (see `tests.browser`) without failures or output; return the results."""
     done = subprocess.run(
         [sys.executable, browser.__file__],
         input=json.dumps(steps),

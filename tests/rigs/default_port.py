@@ -1,4 +1,4 @@
-"""A RocketMQ node whose default port is one that the test was given, in place of the original's."""
+"""A RocketMQ node whose default port is one of the test's, in place of the original's."""
 
 from __future__ import annotations
 

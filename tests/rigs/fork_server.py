@@ -3,9 +3,9 @@
     python -c "from tests.rigs.fork_server import PROGRAM, ended, serve; serve(3)
     with ended(): exec(PROGRAM)"
 
-An interpreter takes half a second of processor time to import the modules of a broker; a fork takes a tenth of that.
-A forked process continues with the program's own text in the main module, so that it handles signals and exceptions as
-a new interpreter would.
+An interpreter takes half a second of processor time to import a broker's modules; a fork takes a tenth of that. A
+forked process continues with the program's own text in the main module, and handles signals and exceptions as a new
+interpreter would.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _DESCRIPTORS: Final = 4
 
 
 class Request(NamedTuple):
-    """A process to fork: what it is given beside its descriptors."""
+    """A process to fork: its settings beside its descriptors."""
 
     words: list[str]
     environment: dict[str, str]
@@ -64,14 +64,13 @@ class Request(NamedTuple):
 
 
 def load() -> None:
-    """Import all modules of the tools except those of Spark."""
     import bmqctl
 
     _load((bmqctl,))
 
 
 def load_late() -> None:
-    """Import the modules that commands and libraries import when they first need them, and make the commands."""
+    """Import the modules that commands and libraries import on first use, and make the commands."""
     from typer.main import get_command
 
     import broker
@@ -97,16 +96,16 @@ def _load(packages: tuple[ModuleType, ...], names: tuple[str, ...] = ()) -> None
     for name in names:
         with suppress(ImportError):
             import_module(name)
-    # Objects that are never collected are not copied for each process.
+    # Uncollected objects are not copied for each process.
     gc.collect()
     gc.freeze()
 
 
 def serve(number: int) -> None:
-    """Fork a process for each request that comes at socket `number`; return in the forked processes only.
+    """Fork a process for each request at socket `number`; return only in the forked processes.
 
-    The answer to a request is the process's id. When the process ends, its status, as `waitpid` returns it, is written
-    to the pipe that came with the request. The server ends when the other end of the socket is closed.
+    The answer to a request is the process's id. At the process's end its status, as `waitpid` returns it, is written to
+    the pipe that came with the request. The server ends when the other end of the socket is closed.
     """
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     load()
@@ -175,7 +174,7 @@ def _tell_end(pid: int, status_pipe: int) -> None:
 
 
 def _become(request: Request, descriptors: list[int]) -> None:
-    """Give this process what a new one would have been given."""
+    """Give this process the settings of a new one."""
     for number, given in enumerate(descriptors[:3]):
         os.dup2(given, number)
     os.closerange(3, max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 1)

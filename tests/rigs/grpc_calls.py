@@ -1,4 +1,4 @@
-"""Calls over gRPC by sockets, plain or with TLS, without a client's library."""
+"""Calls over gRPC by sockets, plain or with TLS, without a client library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Caller", "ask_route", "connect"]
 
 
 def connect(port: int, authority: trustme.CA | None = None) -> socket.socket:
-    """Connect to a port, with TLS if there is somebody to trust."""
+    """Connect to a port, with TLS if there is an authority."""
     sock = socket.create_connection((HOST, port), WAIT_S)
     if authority is None:
         return sock
@@ -44,12 +44,12 @@ class Caller:
         self._http.initiate_connection()
 
     def call(self, name: str, request: Message) -> list[Message]:
-        """Make a call; its answers."""
+        """Make a call; return its answers."""
         data = self.ask(f"/{SERVICE}/{name}", request.SerializeToString())
         return [decode(METHODS[name].response, each) for each in data]
 
     def ask(self, path: str, request: bytes) -> list[bytes]:
-        """Make a call of any service; its answers, encoded."""
+        """Call a method of any service; return its answers, encoded."""
         stream = self._http.get_next_available_stream_id()
         headers = {
             ":method": "POST",
@@ -82,6 +82,6 @@ class Caller:
 
 
 def ask_route(sock: socket.socket, topic: str = "Normal") -> int:
-    """Ask for the route of a topic over a new connection; the code of the answer."""
+    """Ask for the route of a topic over a new connection; return the answer's code."""
     (answer,) = Caller(sock).call("QueryRoute", make("QueryRouteRequest", topic=make("Resource", name=topic)))
     return int(answer.status.code)

@@ -1,4 +1,4 @@
-"""Topics and groups that clients of RocketMQ 5 use, made by the requests of administrators."""
+"""Topics and groups for clients of RocketMQ 5, made by administrators' requests."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LITE_GROUPS = {
 
 
 def make_topics(port: int, queues: int = 4) -> None:
-    """Make a topic of each kind, named as its kind with small letters, a group that consumes in order, and groups for
-    lite topics.
+    """Make a topic of each kind, with its name in small letters, a group that consumes in order, and groups for lite
+    topics.
     """
     remote = Remote(port)
     for kind in TYPES:

@@ -1,6 +1,6 @@
-"""The broker that judges the client library: a node of ours, or BlazingMQ's own where the environment names one.
+"""The broker that judges the client library: our node, or BlazingMQ's own if the environment names one.
 
-Both read the same files of configuration. `scripts/conformance-client` sets the variable.
+Both read the same configuration. `scripts/conformance-client` sets the variable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ORDERS", "ORDERS_MAX", "REFERENCE", "library_broker"]
 
 REFERENCE = os.environ.get("BMQCTL_REFERENCE_BROKER")
 
-# A domain of which a queue takes few messages.
+# A domain whose queues take few messages.
 ORDERS = "shop.orders"
 ORDERS_MAX = 10
 START_S = 120.0

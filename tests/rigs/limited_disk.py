@@ -1,7 +1,7 @@
-"""`bmqctl` on a disk that is as large as a file says: `python -m tests.rigs.limited_disk QUOTA FOLDER ...`.
+"""`bmqctl` on a disk whose size is in a file: `python -m tests.rigs.limited_disk QUOTA FOLDER ...`.
 
-QUOTA names a file with the number of bytes that the files in FOLDER may occupy; it can change at any time. More than
-that the kernel is not asked for: allocating fails with "No space left on device", as it would on a full disk.
+QUOTA names a file with the number of bytes that the files in FOLDER may occupy; it can change at any time. Beyond it,
+allocating fails with "No space left on device", as on a full disk, and the kernel is not asked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main() -> None:
 
     def limited(fd: int, start: int, size: int) -> None:
         status = os.fstat(fd)
-        # The range begins where the allocated part ends at the latest; blocks already allocated cost nothing.
+        # The range begins at the latest where the allocated part ends; allocated blocks cost nothing.
         wanted = size - max(0, min(status.st_blocks * 512, start + size) - start)
         occupied = sum(path.stat().st_blocks * 512 for path in folder.iterdir() if path.is_file())
         if wanted and occupied + wanted > int(quota.read_text()):

@@ -1,11 +1,10 @@
-"""A process that posts and confirms through the official client for as long as it may, and writes down what it heard.
+"""A process that posts and confirms through the official client until it is ended, and records its events.
 
     python -m tests.rigs.load BROKER QUEUE RECORD FIRST CONSUMER...
 
-It posts messages FIRST, FIRST + 1 and so on to QUEUE until its stdin is closed, waits for the answers, and then for
-its end. A CONSUMER is `APP:KEEP`: it reads as that app
-("-" for none) and confirms all but every KEEP-th message (0: all). RECORD gets one line per event, written before
-the next thing happens:
+It posts messages FIRST, FIRST + 1 and so on to QUEUE until its stdin is closed, waits for the answers, and then for its
+end. A CONSUMER is `APP:KEEP`: it reads as that app ("-" for none) and confirms all but every KEEP-th message (0: all).
+RECORD gets one line per event, written before the next thing happens:
 
 | line | what is known by then |
 | --- | --- |
@@ -60,7 +59,7 @@ def number_of(data: bytes) -> int:
 
 
 class Record:
-    """The record that a process wrote. Consumers' lists are by app, in the order of the events."""
+    """The record of a process. Consumers' lists are by app, in the order of the events."""
 
     def __init__(self, path: Path) -> None:
         self.posted: list[int] = []
@@ -73,7 +72,7 @@ class Record:
         self._file = path.open()
 
     def read(self) -> None:
-        """Take in all whole lines that are new."""
+        """Read all new whole lines."""
         while True:
             start = self._file.tell()
             line = self._file.readline()
@@ -100,7 +99,7 @@ class Record:
                 self.events.append(first)
 
     def wait(self, condition: Callable[[Record], bool], timeout_s: float = 40.0) -> None:
-        """Wait until what was written meets `condition`."""
+        """Wait until the record meets `condition`."""
 
         def look() -> bool:
             self.read()
@@ -152,7 +151,7 @@ class _Load:
             self._room.acquire()
 
     def post(self, session: blazingmq.Session, number: int) -> None:
-        """Post, sooner or later: while the client's buffers are full, or it has lost its broker, it refuses."""
+        """Post, sooner or later: the client refuses while its buffers are full or it has lost its broker."""
         while True:
             try:
                 return session.post(self.queue, payload(number), on_ack=self.on_ack(number))

@@ -1,4 +1,4 @@
-"""The speed of this machine beside the one for which bounds on processor time were chosen."""
+"""The speed of this machine beside that for which bounds on processor time were chosen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 __all__ = ["slowness"]
 
-# The time that the fixed piece of work takes on the machine for which the bounds were chosen.
+# The time of the fixed piece of work on the machine for which the bounds were chosen.
 WORK_S: Final = 0.02
 TRIES: Final = 5
 

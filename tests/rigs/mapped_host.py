@@ -1,7 +1,7 @@
-"""`bmqctl` as on a host of its own: `python -m tests.rigs.mapped_host NAME ADDRESS NAMES ARGUMENT...`.
+"""`bmqctl` as on its own host: `python -m tests.rigs.mapped_host NAME ADDRESS NAMES ARGUMENT...`.
 
-NAME is what this host is called, ADDRESS its loopback address, on which it listens in place of all addresses, and NAMES
-a file with JSON: the addresses of the hosts by their names, which may change at any time.
+NAME is this host's, ADDRESS its loopback address, on which it listens in place of all addresses, and NAMES a file with
+JSON: the addresses of the hosts by name, which may change at any time.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ COMMAND = (sys.executable, "-c", "from bmqctl.app import main; main()")
 
 
 def run(*words: object, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
-    """Run a command to its end; return what it printed, to standard output and to standard error."""
+    """Run a command to its end; return its standard output and standard error."""
     done = subprocess.run([*COMMAND, *map(str, words)], input=stdin, capture_output=True, timeout=WAIT_S, check=False)
     output, errors = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == code, (done.returncode, output, errors)
@@ -25,7 +25,7 @@ def run(*words: object, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
 
 @contextmanager
 def started(*words: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A command with pipes to all its streams, which ends with the block."""
+    """Run a command, with pipes to all its streams, during the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen([*COMMAND, *map(str, words)], stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:

@@ -15,14 +15,14 @@ from tests.waiting import WAIT_S
 
 __all__ = ["Client", "Connect", "Delivered", "confirm", "queue_name"]
 
-# Of a session whose broker was killed, too: its end waits as long.
+# For a session whose broker was killed, too.
 _DISCONNECT_S: Final = 20.0
 
 Delivered = tuple[blazingmq.Message, blazingmq.MessageHandle]
 
 
 def queue_name(domain: str = "bmq.test.persistent.priority") -> str:
-    """A queue that nothing else uses."""
+    """The URI of an unused queue."""
     return f"bmq://{domain}/{uuid.uuid4()}"
 
 
@@ -75,7 +75,7 @@ class Client:
         self.session.post(uri, payload, on_ack=lambda ack: self._keep(self.acks, (tag, ack)), **properties)
 
     def post_all(self, uri: str, payloads: Iterable[bytes]) -> list[blazingmq.Ack]:
-        """Post them, wait for the answers, and give these in the order of the posts."""
+        """Post messages, and return the answers in the order of the posts."""
         tags = []
         for number, payload in enumerate(payloads):
             tags.append((uri, number, object()))
@@ -88,7 +88,7 @@ class Client:
     # -- what came
 
     def wait(self, condition: Callable[[], bool], timeout_s: float = WAIT_S) -> None:
-        """Wait until `condition`, which is looked at whenever something comes, is true."""
+        """Wait until `condition`, evaluated whenever something comes, is true."""
         with self._heard:
             if not self._heard.wait_for(condition, timeout_s):
                 heard = f"{len(self.delivered)} messages, {len(self.acks)} acks, events {self.events}"
@@ -111,9 +111,9 @@ class Client:
         return [message.data for message, _ in self.of(uri)]
 
     def barrier(self) -> None:
-        """Return when all that the node had sent to this session before now has been heard.
+        """Return when the session has heard all that the node had sent to it before now.
 
-        Events of one session are handed out in order, so a message to oneself comes after them.
+        Events of one session are handed out in order: a message to oneself comes after them.
         """
         uri = self._barrier
         self.open(uri, read=True, write=True)
@@ -145,6 +145,5 @@ Connect = Callable[..., Client]
 
 
 def confirm(delivered: Iterable[Delivered]) -> None:
-    """Confirm messages in the order given."""
     for _, handle in delivered:
         handle.confirm()

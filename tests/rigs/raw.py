@@ -1,4 +1,4 @@
-"""A socket that speaks as much of the protocol as a test wants, and then anything else."""
+"""A socket that speaks the protocol as far as a test wants, and then anything else."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READ, WRITE = 2, 4
 
 
 def identity(client_type: ClientType = ClientType.TCPCLIENT, name: str = "raw") -> bytes:
-    """The event with which a client says who it is."""
+    """The event by which a client introduces itself."""
     me = ClientIdentity(
         protocol_version=1,
         client_type=client_type,
@@ -51,7 +51,7 @@ def identity(client_type: ClientType = ClientType.TCPCLIENT, name: str = "raw") 
 
 
 def node_identity(node_id: int, cluster_name: str = "local") -> bytes:
-    """The event with which a node of the reference would say that it is one of a cluster."""
+    """The event by which a node of the reference introduces itself as a member of a cluster."""
     me = ClientIdentity(
         protocol_version=PROTOCOL_VERSION,
         sdk_version=999_999,
@@ -67,7 +67,6 @@ def node_identity(node_id: int, cluster_name: str = "local") -> bytes:
 
 
 def open_request(uri: str, queue_id: int, flags: int, request_id: int = 1) -> bytes:
-    """The event that opens a queue."""
     parameters = QueueHandleParameters(
         uri=uri,
         q_id=queue_id,
@@ -82,7 +81,7 @@ def open_request(uri: str, queue_id: int, flags: int, request_id: int = 1) -> by
 
 
 def configure_request(queue_id: int, limit: int, request_id: int = 2) -> bytes:
-    """The event that asks for messages, `limit` of them and of bytes at most."""
+    """The event that asks for at most `limit` messages and bytes."""
     consumer = ConsumerInfo(
         max_unconfirmed_messages=limit, max_unconfirmed_bytes=limit, consumer_priority=0, consumer_priority_count=1
     )
@@ -117,7 +116,7 @@ class Raw:
         self.send(build_event(kind, body))
 
     def event(self) -> tuple[EventType, bytes]:
-        """The next event that the node sends: its type and its body."""
+        """The node's next event: its type and its body."""
         while True:
             frame = next_frame(self._received, 0, len(self._received), 1 << 30)
             if frame is not None:
@@ -130,14 +129,14 @@ class Raw:
             self._received += data
 
     def control(self) -> ControlMessage:
-        """The next control message that the node sends; heartbeats are passed over."""
+        """The node's next control message; heartbeats are skipped."""
         while True:
             kind, body = self.event()
             if kind == EventType.CONTROL:
                 return ber.decode(ControlMessage, body)
 
     def rest(self) -> bytes:
-        """All that the node still sends before it closes; TimeoutError if it does not."""
+        """All that the node sends before it closes; TimeoutError if it does not."""
         rest = bytearray(self._received)
         try:
             while data := self.sock.recv(1 << 16):
@@ -147,9 +146,9 @@ class Raw:
         return bytes(rest)
 
     def end_reason(self) -> str:
-        """The reason in the node's log for which this connection ended; waits for it.
+        """Wait for the reason in the node's log for which this connection ended.
 
-        Lines from before it began are passed over: an earlier connection may have had the same port.
+        Earlier lines are skipped: an earlier connection may have had the same port.
         """
         line = self._node.wait_for(f"{self.name}: session ends: ", skip=self._logged)
         return line.partition("session ends: ")[2]

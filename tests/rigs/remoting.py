@@ -14,7 +14,7 @@ __all__ = ["Remote"]
 
 
 class Remote:
-    """A connection to a broker or a nameserver. `asked` are the requests that came from there meanwhile."""
+    """A connection to a broker or a nameserver. `asked` are its requests."""
 
     def __init__(
         self,
@@ -31,31 +31,29 @@ class Remote:
         self._opaque = 0
 
     def ask(self, code: RequestCode, body: bytes = b"", **fields: Any) -> int:
-        """Send a request; the number that its answer will have."""
+        """Send a request; return the number of its answer."""
         self._opaque += 1
         named = {name.rstrip("_"): str(value) for name, value in fields.items()}
         self.sock.sendall(encode_frame(Frame(code, self._opaque, ext_fields=named, body=body, encoding=self.encoding)))
         return self._opaque
 
     def call(self, code: RequestCode, body: bytes = b"", **fields: Any) -> Frame:
-        """Send a request, and wait for its answer."""
         return self.answer(self.ask(code, body, **fields))
 
     def answer(self, opaque: int) -> Frame:
-        """Wait for the answer of that number."""
         while opaque not in self._answers:
             self.read()
         return self._answers.pop(opaque)
 
     def wait_asked(self, code: RequestCode) -> Frame:
-        """Wait for a request of that code."""
+        """Wait for a request with that code."""
         while not (found := [frame for frame in self.asked if frame.code == code]):
             self.read()
         self.asked.remove(found[0])
         return found[0]
 
     def read(self) -> None:
-        """Read what comes next. Raises `EOFError` if the connection is closed instead."""
+        """Read more. Raises `EOFError` if the connection is closed."""
         data = self.sock.recv(1 << 20)
         if not data:
             raise EOFError
@@ -69,7 +67,6 @@ class Remote:
         self._data = bytes(view[at:])
 
     def send_message(self, topic: str, body: bytes, queue_id: int = 0, properties: str = "") -> Frame:
-        """Send a message, and wait for the answer."""
         return self.call(
             RequestCode.SEND_MESSAGE_V2,
             body,
@@ -85,7 +82,7 @@ class Remote:
         )
 
     def pull(self, topic: str, offset: int = 0, queue_id: int = 0, wait_ms: int = 0) -> int:
-        """Ask for messages of a queue; the number that the answer will have."""
+        """Ask for messages of a queue; return the number of the answer."""
         return self.ask(
             RequestCode.PULL_MESSAGE,
             consumerGroup="group",
@@ -112,7 +109,6 @@ class Remote:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self.sock.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Messages of RocketMQ with bodies as other clients compress them, sent and read as they are stored."""
+"""Messages of RocketMQ with bodies compressed as by other clients, sent and read as stored."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ BODIES: Final = (
     (pa.compress(PLAIN, "zstd", asbytes=True), 1 | 2 << 8),
     (b"\x04\x22\x4d\x18" + b"x" * 20, 1 | 1 << 8),
 )
-"""Bodies with their system flags; the last one is none that LZ4 has made."""
+"""Bodies with their system flags; the last one is not LZ4's."""
 
 
 def _place(rocket: RocketProcess) -> tuple[str, int]:
@@ -47,7 +47,7 @@ def _place(rocket: RocketProcess) -> tuple[str, int]:
 
 
 async def store_bodies(rocket: RocketProcess, topic: str, bodies: Sequence[tuple[bytes, int]] = BODIES) -> None:
-    """Send bodies with their system flags to a topic, which is made."""
+    """Send bodies with their system flags to a new topic."""
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         queue, *_ = await client.queues(topic, Permission.WRITE) or await client.create_topic(topic, 1)
         link, sender = await client.link_to(queue.address), Sender("others", topic)
@@ -58,7 +58,7 @@ async def store_bodies(rocket: RocketProcess, topic: str, bodies: Sequence[tuple
 
 
 async def stored_bodies(rocket: RocketProcess, topic: str) -> list[tuple[bytes, int]]:
-    """Return the bodies of a topic with the system flags of their compression, in no order."""
+    """Return the bodies of a topic with the flags of their compression, in no order."""
     host, port = _place(rocket)
     found = []
     async with Client.connect(host, port, _TIMEOUT_S) as client:
@@ -75,7 +75,7 @@ async def stored_bodies(rocket: RocketProcess, topic: str) -> list[tuple[bytes, 
 
 
 async def make_read_only(rocket: RocketProcess, topic: str) -> None:
-    """Take the permission to write from a topic, and wait until the nameserver reports it."""
+    """Take the write permission from a topic, and wait until the nameserver reports it."""
     header = CreateTopicRequest(topic, "TBW102", 4, 4, Permission.READ, "SINGLE_TAG", False, 0)
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         for address in await client.masters():
@@ -88,7 +88,7 @@ async def make_read_only(rocket: RocketProcess, topic: str) -> None:
 
 
 async def assert_read_only(rocket: RocketProcess, topic: str) -> None:
-    """Check that nobody has given a topic the permission to write."""
+    """Check that a topic has no write permission."""
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         assert await _is_read_only(client, topic)
 
@@ -101,7 +101,7 @@ async def _is_read_only(client: Client, topic: str) -> bool:
 
 
 async def give_up(rocket: RocketProcess, topic: str, group: str, count: int) -> None:
-    """Have a group give up messages, whose payloads nobody reads."""
+    """Have a group give up messages, whose payloads it does not read."""
     async with connect(f"rocketmq://{rocket.nameserver}") as session:
         consumer = await session.consume(topic, group, from_start=True)
         with trio.fail_after(WAIT_S):

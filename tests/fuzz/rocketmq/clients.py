@@ -1,8 +1,7 @@
-"""Clients of RocketMQ that behave, beside sessions that do not: each records the faults that it sees.
+"""Well-behaved clients of RocketMQ, beside sessions that are not: each records the faults that it sees.
 
-A client takes turns: it sends a message, and waits for what must come of it. `Plain` reads it, `Timed` waits until it
-is due, `Popped` until it comes again because nobody acknowledged it, `Prepared` until it is asked for its outcome,
-and `Called` does all by gRPC.
+In a turn a client sends a message and waits for the result. `Plain` reads it, `Timed` waits until it is due, `Popped`
+until it comes again unacknowledged, `Prepared` until the broker asks for its outcome, and `Called` does all by gRPC.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ class Suffered(Exception):
 
 
 class _Over(Exception):
-    """The client is to end, and what it waits for does not matter any more."""
+    """The client is to end, whatever it waits for."""
 
 
 class Client:
-    """A client in a thread of its own, between `begin` and `join`, which may follow each other again.
+    """A client in its own thread, between `begin` and `join`, which may be repeated.
 
-    It connects to one port after another until one takes its messages. `faults` says what went wrong. One that is
-    patient connects again instead, and only counts: `done` is the number of turns, and `done_s` the time of the last.
+    It connects to one port after another until one takes its messages, and records `faults`. A patient one connects
+    again instead, and only counts: `done` is the number of turns, and `done_s` the time of the last.
     """
 
     period_s = 0.1
@@ -68,18 +67,17 @@ class Client:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin to take turns."""
         self._over.clear()
         self.done_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Have it end when its turn is over, or as soon as it waits for something to happen."""
+        """Have it end after its turn, or as soon as it waits."""
         self._over.set()
 
     def join(self) -> None:
-        """Wait until it has ended; one that does not is a fault."""
+        """Wait until it has ended; not to end is a fault."""
         if self._thread is not None:
             self._thread.join(self.bound_s * 2)
             if self._thread.is_alive():
@@ -108,7 +106,6 @@ class Client:
             self._over.wait(0.2)
 
     def _course(self, port: int) -> None:
-        """Take turns over one connection."""
         with Remote(port, timeout_s=self.bound_s) as remote:
             self.greet(remote)
             while not self._over.is_set():
@@ -128,12 +125,11 @@ class Client:
         raise NotImplementedError
 
     def next_body(self) -> bytes:
-        """The body of another message."""
         self._number += 1
         return f"{self.topic} {self._number} ".encode() + b"h" * (self._number % 200)
 
     def send(self, remote: Remote, body: bytes, properties: str = "", queue_id: int = 0, flags: int = 0) -> Frame:
-        """Send a message; it must be taken."""
+        """Send a message, which must be taken."""
         fields: Fields = {
             "a": "honest",
             "b": self.topic,
@@ -149,7 +145,7 @@ class Client:
         return answer
 
     def wait(self, what: str, find: Callable[[], T | None]) -> T:
-        """Wait until something is found; it is suffered if that takes longer than the bound."""
+        """Wait until something is found. Raises `Suffered` after the bound."""
         until = time.monotonic() + self.bound_s
         while (found := find()) is None:
             self._check_time(what, until)
@@ -163,7 +159,7 @@ class Client:
             raise Suffered(f"{what}: not within {self.bound_s:.0f} s")
 
     def pull(self, remote: Remote, queue_id: int, offset: int) -> tuple[list[Record], int]:
-        """Messages of a queue, and the offset after them."""
+        """Return messages of a queue, and the offset after them."""
         answer = remote.answer(remote.pull(self.topic, offset, queue_id))
         if answer.code == ResponseCode.SYSTEM_ERROR:
             raise Suffered(f"a pull is refused: {answer.remark}")
@@ -172,7 +168,6 @@ class Client:
 
 
 def records_of(answer: Frame) -> list[Record]:
-    """The messages in the body of an answer."""
     found, at, view = [], 0, memoryview(answer.body)
     while at < len(view):
         record = decode_record(view, at)
@@ -183,7 +178,7 @@ def records_of(answer: Frame) -> list[Record]:
 
 
 class Plain(Client):
-    """Sends to four queues and reads what it sent; `stored` has what was acknowledged, by queue and offset."""
+    """Sends to four queues and reads the messages; `stored` has the acknowledged ones, by queue and offset."""
 
     period_s = 0.03
 
@@ -205,7 +200,7 @@ class Plain(Client):
             raise Suffered(f"message {place} is not what was sent: {read[:40]!r}")
 
     def check(self, port: int) -> None:
-        """Read all that was acknowledged. Raises `Suffered` if something is missing, or is another message."""
+        """Read all acknowledged messages. Raises `Suffered` if one is missing or different."""
         found: dict[tuple[int, int], bytes] = {}
         with Remote(port, timeout_s=self.bound_s) as remote:
             for queue_id in range(4):
@@ -219,7 +214,7 @@ class Plain(Client):
 
 
 class Timed(Client):
-    """Sends messages that are due a second later, by each of the two ways to say so."""
+    """Sends messages that are due a second later, in both ways."""
 
     period_s = 0.5
 
@@ -281,7 +276,7 @@ class Popped(Client):
 
 
 class Prepared(Client):
-    """Sends prepared messages, waits to be asked what became of them, and commits them."""
+    """Sends prepared messages, waits for the question about their outcome, and commits them."""
 
     period_s = 0.5
 
@@ -297,7 +292,7 @@ class Prepared(Client):
         until = time.monotonic() + self.bound_s
         while True:
             self._check_time("what became of a prepared message is asked", until)
-            # It reads what has come, and that may be a question.
+            # Reading the answer also reads a question that has come.
             remote.call(RequestCode.GET_MAX_OFFSET, topic=self.topic, queueId=0)
             for asked in [each for each in remote.asked if each.code == RequestCode.CHECK_TRANSACTION_STATE]:
                 remote.asked.remove(asked)
@@ -318,7 +313,7 @@ class Prepared(Client):
 
 
 class Called(Client):
-    """Sends and receives by gRPC, at `grpc_port`; the topic is made at a broker's port, the first of `ports`."""
+    """Sends and receives by gRPC, at `grpc_port`; makes the topic at a broker's port, the first of `ports`."""
 
     def __init__(self, ports: Sequence[int], grpc_port: int, bound_s: float) -> None:
         super().__init__(ports, bound_s)

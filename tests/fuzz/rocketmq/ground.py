@@ -1,8 +1,8 @@
-"""The processes of a round, the clients that behave beside them, and the judges of both.
+"""The processes of a round, the well-behaved clients beside them, and the judges of both.
 
-A find is a process that ends or does not start again, a fault of it in its log, a step of its loop that
-takes the processor for too long, memory or disk beyond a bound, a file outside its store, pages that do not answer, a
-broker that its nameserver forgets, and a client that loses, or has to wait for, something.
+A find is a process that ends or does not start again, a fault in its log, a step of its loop that takes the processor
+for too long, memory or disk beyond a bound, a file outside its store, pages that do not answer, a broker that its
+nameserver forgets, and a client that suffers a loss or a wait.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from tests.rigs.machine_speed import slowness
 
 __all__ = ["SHAPES", "STEP_MS", "Ground", "LongStep", "Running", "ground"]
 
-# The time of the processor that one step of a loop may take, and one that serves many connections at once.
+# The processor time of one step of a loop, and of one that serves many connections at once.
 STEP_MS = 50.0
 FLOOD_STEP_MS = 250.0
 RSS_BYTES_MAX = 700 << 20
-# The disk that a store may take, beside what the log has of each byte that was sent.
+# The disk of a store, beside the log's share for each byte sent.
 STORE_BYTES_MAX = 768 << 20
 STORE_FACTOR = 4
-# A client of a busy machine waits this long at most; for what takes the broker some seconds, longer.
+# The longest wait of a client on a busy machine; longer where the broker takes some seconds.
 BOUND_S = 20.0
 LONG_BOUND_S = 30.0
 # Patient clients are served again after this time.
 RECOVERY_S = 60.0
 WARM_S = 60.0
-# A process that fails writes its log and ends in this time.
+# A failing process writes its log and ends in this time.
 END_S = 1.0
 SHAPES = ("node", "group", "proxy")
 
@@ -54,7 +54,7 @@ _PROPERTIES = {
     "transactionTimeOut": 1_000,
     "transactionCheckInterval": 1_000,
 }
-# Strangers have the addresses of a group's nodes here: only a secret tells nodes from them.
+# Strangers have the addresses of a group's nodes here: only a secret distinguishes nodes from them.
 _GROUP_PROPERTIES = {
     **_PROPERTIES,
     "maxHashSlotNum": 50,
@@ -66,7 +66,7 @@ _ELSEWHERE = Path("/tmp", OUTSIDE)
 
 
 class LongStep(Find):
-    """A step that took too long; `step` says when."""
+    """A step that took too long."""
 
     goes_on = True
 
@@ -87,17 +87,17 @@ class Running:
         self._ready_ns = 0
 
     def watch(self) -> Watch:
-        """Begin to read the log of the process, which has started."""
+        """Begin to read the log of the started process."""
         return Watch(self.process, self.process.data_dir / ROCKETMQ_LOG_NAME, _MARKS)
 
     def warm(self) -> None:
-        """Judge no step up to now: the first of each kind imports what it needs."""
+        """Judge no step up to now: the first of each kind imports modules."""
         self._ready_ns = time.monotonic_ns()
 
     def judge(self, limit_ms: float) -> None:
-        """Raise `LongStep` if a step that ended since the last time ran for longer than the limit.
+        """Raise `LongStep` if a step that ended since the last call ran for longer than the limit.
 
-        The limit is that of the machine for which it was chosen, longer by the `slowness` of this one.
+        The limit is that of the machine for which it was chosen, multiplied by the `slowness` of this one.
         """
         steps = read_steps(self.steps)
         new, self._seen = steps[self._seen :], len(steps)
@@ -113,7 +113,6 @@ class Running:
                 raise LongStep(f"{self.name} {took}; slow calls: {step.calls[:5]}", step)
 
     def judge_memory(self) -> None:
-        """Raise `Find` if the process has too much memory."""
         try:
             size = self.process.rss_bytes()
         except (OSError, AssertionError):
@@ -141,11 +140,11 @@ class Ground:
     # -- the beginning
 
     def start_node(self, stack: ExitStack, proxy: bool, console: bool) -> None:
-        """Start a node, and perhaps a proxy and a console for it."""
+        """Start a node, and optionally a proxy and a console for it."""
         config = self.folder / "broker.conf"
         config.write_text("".join(f"{name}={value}\n" for name, value in _PROPERTIES.items()))
         pages = free_port()
-        # Deep in folders of our own, so that what leaves the store is still found here.
+        # Deep in our own folders: files that leave the store are still found.
         store = self.folder / "a" / "b" / "c" / "store"
         node = RocketProcess(store, config_file=config, options=("--metrics-port", str(pages)))
         self.running.append(Running(node, self.folder, "node"))
@@ -174,7 +173,6 @@ class Ground:
             stack.callback(self._end_helpers)
 
     def start_group(self, stack: ExitStack) -> None:
-        """Start three nodes with controllers."""
         group = self.group = Group(self.folder, None, _GROUP_PROPERTIES)
         stack.callback(group.close)
         pages = [free_port() for _ in group.nodes]
@@ -205,7 +203,6 @@ class Ground:
             self.clients.append(Called(ports, grpc_port, BOUND_S))
 
     def begin(self) -> None:
-        """Have clients begin."""
         self.watches = [each.watch() for each in self.running]
         for client in self.clients:
             client.begin()
@@ -213,13 +210,13 @@ class Ground:
             self.probe.begin()
 
     def warm(self) -> None:
-        """Wait for a turn of the clients that are quick, and judge no step up to then: late imports are done."""
+        """Wait for a turn of the quick clients, and judge no earlier step: late imports are done."""
         self._settle([client for client in self.clients if client.bound_s == BOUND_S])
         for each in self.running:
             each.warm()
 
     def settle(self) -> None:
-        """Wait until each client has taken a turn: what was stored has its effect then."""
+        """Wait until each client has taken a turn: stored messages have had their effect."""
         self._settle(self.clients)
 
     def _settle(self, clients: Sequence[Client]) -> None:
@@ -235,7 +232,6 @@ class Ground:
             time.sleep(0.05)
 
     def end(self) -> None:
-        """Have clients end."""
         self.abandon()
         if self.probe is not None:
             self.probe.join()
@@ -243,7 +239,7 @@ class Ground:
             client.join()
 
     def abandon(self) -> None:
-        """Have clients end, and do not wait for what they wait for."""
+        """Have clients end without their results."""
         if self.probe is not None:
             self.probe.end()
         for client in self.clients:
@@ -257,7 +253,7 @@ class Ground:
     # -- the judges
 
     def judge(self, *, is_flood: bool = False) -> None:
-        """Raise `Find` if something has happened that must not."""
+        """Raise `Find` for any violation."""
         for watch in self.watches:
             watch.judge()
         for each in self.running:
@@ -269,7 +265,7 @@ class Ground:
         try:
             self._judge_clients()
         except Find:
-            # The end of a process is seen by its clients first.
+            # Clients notice the end of a process first.
             time.sleep(END_S)
             for watch in self.watches:
                 watch.judge()
@@ -287,10 +283,10 @@ class Ground:
             raise Find(f"the probe: {'; '.join(faults[:3])}")
 
     def judge_files(self, sent: int) -> None:
-        """Raise `Find` if a store is too large for what was sent, or if there is a file outside of it."""
+        """Raise `Find` if a store is too large for the bytes sent, or if there is a file outside of it."""
         places = [*self.stores, *(each.process.data_dir for each in self.running)]
         for found in files_outside(self.folder, places):
-            # A change of the configuration keeps the file as it was.
+            # A change of the configuration keeps the old file.
             if found.suffix != ".steps" and not found.name.startswith("broker.conf"):
                 raise Find(f"{found} is outside the store")
         if _ELSEWHERE.exists():
@@ -304,7 +300,7 @@ class Ground:
     # -- ends and new beginnings
 
     def restart(self, how: signal.Signals) -> None:
-        """End a process and start it again; clients must then find all that was acknowledged, and be served."""
+        """End a process and start it again; clients must then find all acknowledged messages, and be served."""
         self.end()
         self.judge()
         if self.group is not None:
@@ -317,7 +313,7 @@ class Ground:
         self.warm()
 
     def _fail_over(self, how: signal.Signals) -> None:
-        """Have the master end: another must take messages before it is back."""
+        """End the master: another must take messages before it is back."""
         assert self.group is not None
         assert self.plain is not None
         try:
@@ -369,7 +365,7 @@ def files_outside(folder: Path, places: Sequence[Path]) -> Iterator[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """The bytes of disk that a folder's files take, wherever they are allocated."""
+    """The bytes of disk that a folder's files take."""
     total = 0
     for found in folder.rglob("*"):
         try:
@@ -380,13 +376,13 @@ def disk_bytes(folder: Path) -> int:
 
 
 class Signature(NamedTuple):
-    """A text that finds of one cause share."""
+    """A text shared by finds of one cause."""
 
     text: str
 
     @classmethod
     def of(cls, text: str) -> Signature:
-        """Take the kind of exception and the innermost places of a traceback, or else the words without numbers."""
+        """Take the exception and the innermost places of a traceback, or else the words without numbers."""
         raised = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception|Inconsistent)\b)", text, re.MULTILINE)
         places = re.findall(r'File "[^"]*?((?:broker|formats)/[^"]+)", line (\d+)', text)
         if raised and places:
@@ -396,7 +392,7 @@ class Signature(NamedTuple):
 
 @contextmanager
 def ground(shape: str, folder: Path, *, console: bool = False) -> Iterator[Ground]:
-    """Processes and clients for one round. Raises `Find` if they do not start."""
+    """Start processes and clients for one round. Raises `Find` if they do not start."""
     with ExitStack() as stack:
         here = Ground(folder, shape)
         if shape == "group":

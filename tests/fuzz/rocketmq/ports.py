@@ -1,4 +1,4 @@
-"""Stories for the ports that do not take requests of clients: gRPC, HA, controllers, pages and the console.
+"""Stories for the ports without requests of clients: gRPC, HA, controllers, pages and the console.
 
 `STORIES` has those of every port.
 """
@@ -44,11 +44,11 @@ _GRPC_DEPTH = 5
 
 
 def grpc_message(values: Values, name: str, depth: int = 0) -> Message:
-    """A message with values in most fields; hostile ones in some."""
+    """Make a message with values in most fields, some of them hostile."""
     random = values.random
     found = make(name)
     fields = MESSAGES.get(name, ())
-    # Of the fields with one choice, the last that is set is there.
+    # Of the fields with one choice, the last one set counts.
     for field in random.sample(fields, len(fields)):
         if random.random() < 0.25:
             continue
@@ -119,7 +119,7 @@ def calls(requests: Requests) -> Story:
 
 
 def grpc_unfinished(requests: Requests) -> Story:
-    """The preface of HTTP/2 and frames that say what is not so, or never end."""
+    """Send the preface of HTTP/2, and false or unfinished frames."""
     random = requests.random
     preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
     size = random.choice((20, 16_384, MIB, (1 << 24) - 1))
@@ -135,7 +135,7 @@ def grpc_unfinished(requests: Requests) -> Story:
 
 
 def replication(requests: Requests) -> Story:
-    """A slave that is none, whose offsets are anything."""
+    """Pretend to be a slave with arbitrary offsets."""
     random = requests.random
     numbers = (0, 1, -1, 1 << 20, (1 << 62), (1 << 63) - 1, -(1 << 63))
     link = FLOOD + random.randrange(1_000)
@@ -159,7 +159,7 @@ def replication(requests: Requests) -> Story:
 
 
 def agreeing(requests: Requests) -> Story:
-    """Messages of a controller that is none, to each of them."""
+    """Send messages of a false controller to each."""
     random = requests.random
     for _ in range(6):
         kind = random.choice(list(raft.KINDS))
@@ -186,7 +186,7 @@ def _camel(name: str) -> str:
 
 
 def pages(requests: Requests) -> Story:
-    """Requests for pages that are not whole, not asked for, or never read."""
+    """Request pages incompletely, without need, or without reading them."""
     random = requests.random
     texts = ("GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n")
     text = random.choice(
@@ -198,7 +198,7 @@ def pages(requests: Requests) -> Story:
 
 
 def consoles(requests: Requests) -> Story:
-    """Requests to the console, with anything in them."""
+    """Send arbitrary requests to the console."""
     random = requests.random
     places = ("/", "/api/session", "/api/overview", "/api/messages", "/api/login", "/static/../../x", "/api/queues")
     for _ in range(random.choice((5, 80))):

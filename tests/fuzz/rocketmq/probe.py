@@ -1,4 +1,4 @@
-"""A probe of a node: asks its pages and its ports, over connections of its own, and says when they are silent."""
+"""A probe of a node: asks its pages and its ports, over its own connections, and reports silence."""
 
 from __future__ import annotations
 
@@ -17,18 +17,16 @@ from tests.rigs.remoting import Remote
 __all__ = ["Probe"]
 
 PERIOD_S = 0.1
-# A page or a request without an answer for this time is a fault.
+# A page or a request that is silent for this time is a fault.
 SILENT_S = 5.0
 # A node that starts is not asked for its routes yet.
 ROUTES_EVERY = 10
 
 
 class Probe:
-    """Asks for `/healthz`, and sends a small request, again and again between `begin` and `end`.
+    """Asks for `/healthz`, and sends a small request, repeatedly between `begin` and `end`.
 
-    `faults` says what was silent, `asked` and `looked` count.
-
-    A nameserver is asked, too, whether it knows all brokers.
+    It also asks a nameserver whether it knows all brokers. `faults` names the silent ones; `asked` and `looked` count.
     """
 
     def __init__(self, brokers: Sequence[int], pages: Sequence[int], nameserver: int | None) -> None:
@@ -42,7 +40,6 @@ class Probe:
         self._threads: list[threading.Thread] = []
 
     def begin(self) -> None:
-        """Begin to ask."""
         self._over.clear()
         pages = [partial(self._watch, f"/healthz at {port}", partial(_page, port)) for port in self._pages]
         brokers = [partial(self._watch, f"the broker at {port}", partial(_ask, port)) for port in self._brokers]
@@ -54,11 +51,9 @@ class Probe:
             thread.start()
 
     def end(self) -> None:
-        """Have it end."""
         self._over.set()
 
     def join(self) -> None:
-        """Wait until it has ended."""
         for thread in self._threads:
             thread.join(2 * SILENT_S)
 

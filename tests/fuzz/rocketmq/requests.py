@@ -1,7 +1,7 @@
 """Requests of every code, made from the declarations of headers and bodies, with hostile values in their fields.
 
-`cases` lists what is to be tried once of each port: each field of each code with each hostile value, without it, and
-doubled, and each property of messages that the broker stores. Between them come requests at random.
+`cases` lists the single tries at each port: each field of each code with each hostile value, absent, and doubled, and
+each property of stored messages. Between them come random requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.fuzz.session_events import changed_words
 __all__ = ["BODIES", "CODES", "Case", "Requests", "all_names", "cases", "frame_of", "name_of"]
 
 ABSENT, DOUBLED = "<absent>", "<doubled>"
-# A field with one of these is not tried with all other values.
+# A field with one of these is not tried with other values.
 _FLAGS = (0, 0, 0, 0, 2, 1)
 _PREPARED, _COMPRESSED = 4, 1
 
@@ -65,14 +65,15 @@ _CONFIGS = (
     RequestCode.UPDATE_CONTROLLER_CONFIG,
     RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
 )
-# Not those by which an operator rightly ends the service, as brokerPermission, maxMessageSize and transactionTimeOut.
+# Not those by which an operator rightly ends the service, such as brokerPermission, maxMessageSize and
+# transactionTimeOut.
 _SETTINGS = (
     *("authenticationEnabled", "authorizationEnabled", "traceOn"),
     *("haHousekeepingInterval", "slaveTimeout", "storePathRootDir", "listenPort", "namesrvAddr", "noSuchProperty"),
     *("brokerName", "enablePropertyFilter", "messageDelayLevel", "deleteWhen", "rocketmqHome", "configBlackList"),
     *("enableElectUncleanMaster", "scanNotActiveBrokerInterval", "timerWheelEnable", "autoCreateSubscriptionGroup"),
 )
-# Requests by which an operator may harm a broker: they are not sent to the broker that others use.
+# Requests by which an operator may harm a broker, and which the broker of other clients does not get.
 _OPERATOR = (
     RequestCode.WIPE_WRITE_PERM_OF_BROKER,
     RequestCode.CLEAN_BROKER_DATA,
@@ -87,7 +88,7 @@ _REPLICATION = (
 
 
 def _codes(port: str) -> tuple[int, ...]:
-    """The codes whose fields are tried at a port; any code is sent to any port now and then."""
+    """The codes whose fields are tried at a port; any code goes to any port now and then."""
     found = []
     for code in RequestCode:
         headers = HEADERS.get(code)
@@ -112,7 +113,7 @@ _NAMES = {int(code): code.name for code in RequestCode}
 
 
 class Case(NamedTuple):
-    """A field of a code, or a property of messages to a topic (code 0), and the value that it is tried with."""
+    """A field of a code, or a property of messages to a topic (code 0), and the value to try."""
 
     code: int
     name: str
@@ -128,7 +129,6 @@ def _fields(code: int) -> tuple[HeaderField, ...]:
 
 
 def name_of(code: int) -> str:
-    """The name of a code, or its number if it has none."""
     return _NAMES.get(code, str(code))
 
 
@@ -141,7 +141,7 @@ def all_names(port: str) -> Iterator[str]:
 
 @cache
 def cases(port: str) -> tuple[Case, ...]:
-    """All that is tried once of a port, in a fixed order: properties that the broker reads again come first."""
+    """List the single tries at a port, in a fixed order: properties that the broker reads again come first."""
     values = (*HOSTILE, ABSENT, DOUBLED)
     found = []
     if port in ("broker", "proxy"):
@@ -157,7 +157,7 @@ def cases(port: str) -> tuple[Case, ...]:
 def frame_of(
     code: int, fields: Sequence[tuple[str, Any]] = (), body: str | bytes = b"", opaque: int = 1, flag: int = 0
 ) -> bytes:
-    """A frame with a header in JSON, whose fields may stand there twice, and be of any type."""
+    """Make a frame with a header in JSON, whose fields may be doubled and of any type."""
     pairs = ",".join(f"{json.dumps(name)}:{dump(value)}" for name, value in fields)
     head = f'{{"code":{code},"flag":{flag},"language":"JAVA","opaque":{opaque},"version":0,"extFields":{{{pairs}}}}}'
     header = head.encode()
@@ -181,7 +181,7 @@ class Requests:
     # -- requests
 
     def any(self) -> Action:
-        """A request at random; two in three are plausible in most fields."""
+        """Make a random request; two in three are plausible in most fields."""
         random = self.random
         if random.random() < 0.3 and self.port in ("broker", "proxy"):
             topic = random.choice(list(FAMILIES) if random.random() < 0.7 else [*TOPICS, *OWN_TOPICS])
@@ -198,7 +198,7 @@ class Requests:
         return action
 
     def case(self, case: Case) -> Action:
-        """The request of a case; what it does not name is plausible."""
+        """Make the request of a case, plausible in everything else."""
         if not case.code:
             return self.message(case.topic, {**self.values.family(case.topic), case.name: case.value})
         fields = self.plausible(case.code)
@@ -211,7 +211,7 @@ class Requests:
         return self.request(case.code, fields)
 
     def request(self, code: int, fields: Sequence[tuple[str, Any]], body: str | bytes | None = None) -> Action:
-        """A request with these fields, and the body that its code wants."""
+        """Make a request with these fields, and a body for its code."""
         random = self.random
         self._opaque += 1
         body = self.body(code, dict(fields)) if body is None else body
@@ -235,7 +235,6 @@ class Requests:
             return None
 
     def plausible(self, code: int) -> list[tuple[str, Any]]:
-        """The fields of a code, each with a plausible value."""
         random, values = self.random, self.values
         fields = [
             (field.wire_name, values.field(field))
@@ -247,7 +246,7 @@ class Requests:
         return fields
 
     def _garbled(self, action: Action) -> Action:
-        """An action whose frame is not what it says, or that is cut off; the connection is not used again."""
+        """Make a false or incomplete frame of an action; the connection is not used again."""
         ((data, _),) = action.pieces
         match self.random.randrange(3):
             case 0:
@@ -263,7 +262,7 @@ class Requests:
     # -- bodies
 
     def body(self, code: int, fields: Mapping[str, Any]) -> str | bytes:
-        """A body for a code: as its declaration says, with changes in two of three."""
+        """Make a body as the code's declaration says, with changes in two of three."""
         random, values = self.random, self.values
         changes = random.choice((0, 1, 3))
         if code in BODIES:
@@ -284,7 +283,7 @@ class Requests:
         return b""
 
     def payload(self, topic: str) -> str | bytes:
-        """The body of a message: for the broker's own topics, what it reads there."""
+        """Make the body of a message: for the broker's own topics, of their kind."""
         random = self.random
         if "REVIVE_LOG" in topic:
             note = random.choice((pop_bodies.CheckPoint, pop_bodies.AckNote, pop_bodies.BatchAckNote))
@@ -294,7 +293,7 @@ class Requests:
         return random.choice((b"", b"x", b"x" * 1_000, random.randbytes(20), b"\0" * 20_000))
 
     def batch(self) -> bytes:
-        """A batch of messages, now and then with words that are not what they should be."""
+        """Make a batch of messages, now and then with wrong words."""
         values = self.values
         messages = []
         for _ in range(self.random.choice((0, 1, 3, 40))):
@@ -305,7 +304,7 @@ class Requests:
         return changed_words(self.random, data, 4) if self.random.random() < 0.3 else data
 
     def message(self, topic: str, properties: Mapping[str, str], code: int = 0) -> Action:
-        """A message, by one of the requests that send one."""
+        """Make a message, by one of the requests that send one."""
         random, values = self.random, self.values
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
         code = code or random.choice((*sends, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_REPLY_MESSAGE_V2))
@@ -336,7 +335,6 @@ class Requests:
 
 
 def _shown(fields: Sequence[tuple[str, Any]]) -> str:
-    """Fields for people."""
     return "{" + ", ".join(f"{name}={_short(value)}" for name, value in fields) + "}"
 
 

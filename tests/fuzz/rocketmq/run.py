@@ -1,9 +1,10 @@
-"""Anything at RocketMQ's ports of real processes: `python -m tests.fuzz.rocketmq.run [--seconds N] [--port P]...`.
+"""Arbitrary requests at RocketMQ's ports of real processes: `python -m tests.fuzz.rocketmq.run [--seconds N] [--port
+P]...`.
 
-Each round starts a node, a node with a proxy, or three nodes under controllers, and clients that behave. Sessions of
-requests follow each other at the ports: cases that are tried once (see `rocketmq_requests.cases`), requests at random,
-and stories. Twice in a round, a process is stopped or killed, and started again. `rocketmq_ground` says what counts as
-a find. A find ends its round; finds of one cause are shown once.
+Each round starts a node, a node with a proxy, or three nodes under controllers, and well-behaved clients. Sessions of
+requests follow each other at the ports: single tries (see `rocketmq_requests.cases`), random requests, and stories.
+Twice in a round, a process is stopped or killed, and started again. `rocketmq_ground` defines a find, which ends its
+round; finds of one cause are shown once.
 
 Each find is printed with its seed and the last actions, and written with all actions of its round to a file, which
 `--replay FILE` sends again.
@@ -39,25 +40,25 @@ __all__ = ["PORTS", "Fuzzer", "Session", "replay"]
 
 PORTS = tuple(STORIES)
 NAMES = {story.__name__ for port in PORTS for story in STORIES[port]} | {code.name for code in RequestCode}
-# Of each round there are two parts, with a restart after each.
+# A round has two parts, with a restart after each.
 PART_S = 20.0
 PARTS = 2
-# A find in the other parts of a round may be due to the actions of the first.
+# A find in a later part of a round may be due to actions of the first.
 KEPT_MAX = 100_000
 SHOWN = 12
-# After actions that are longer, or for which there is a longer wait, all is judged.
+# All is judged after actions that are longer, or have a longer wait.
 LONG_BYTES = 1 << 16
 LONG_S = 0.5
 CASES_EACH = 40
 REQUESTS_EACH = 40
-# Shapes, in the order of rounds; ports that a shape does not have are not tried in it.
+# Shapes, in the order of rounds; ports that a shape lacks are not tried.
 ORDER = ("node", "node", "group", "node", "proxy")
-# An action is the cause of a step that began at most this time before it was sent.
+# An action is the cause of a step that began at most this time before the action.
 _EARLY_NS = 5_000_000
 
 
 class Sent(NamedTuple):
-    """An action, and the time at which it began to be sent."""
+    """An action, and the time at which its sending began."""
 
     action: Action
     at_ns: int
@@ -75,7 +76,7 @@ class Session:
         self._stories = [story for story in STORIES[port] if story.__name__ not in without]
 
     def actions(self) -> Story:
-        """Cases that are left, requests at random, or a story."""
+        """Yield remaining cases, random requests, or a story."""
         kind = self.random.random()
         if self._stories and (self._port not in CODES or kind < 0.3):
             story = self.random.choice(self._stories)
@@ -92,7 +93,7 @@ class Session:
 
 
 def mixed(every: Sequence[Case], random: Random) -> list[Case]:
-    """Cases in an order of chance, in which those of properties that the broker reads again are each second one."""
+    """Return the cases in a random order, in which each second one is of properties that the broker reads again."""
     families = [case for case in every if case.name in FAMILIES.get(case.topic, ())]
     others = [case for case in every if case.name not in FAMILIES.get(case.topic, ())]
     random.shuffle(families)
@@ -104,7 +105,7 @@ def mixed(every: Sequence[Case], random: Random) -> list[Case]:
 class Fuzzer:
     """Plays rounds. `found` counts finds by their signatures, `sessions` those of each port, `told` all actions.
 
-    `produced` has the names of the codes, fields and stories of these.
+    `produced` has the names of their codes, fields and stories.
     """
 
     def __init__(
@@ -155,12 +156,12 @@ class Fuzzer:
             end = min(until, time.monotonic() + PART_S)
             with closing(Sender(here.ports)) as sender:
                 while ports and time.monotonic() < end:
-                    # Most of what there is to try is at the broker's port.
+                    # The broker's port has most to try.
                     port = random.choice([*ports, *(each for each in ports if each in ("broker", "proxy"))])
                     is_flood = False
                     for action in self._session(here, port, sender, sent):
                         is_flood = is_flood or action.copies > 1
-                        # Judge here, so that the cause of a find is the last action.
+                        # Judge here: the cause of a find is the last action.
                         if action.copies > 1 or action.size > LONG_BYTES or action.wait_s > LONG_S:
                             judge(is_flood)
                     judge(is_flood)
@@ -170,7 +171,7 @@ class Fuzzer:
         judge()
 
     def _session(self, here: Ground, port: str, sender: Sender, sent: deque[Sent]) -> Iterator[Action]:
-        """Send the actions of a session, and yield each then."""
+        """Send the actions of a session, and then yield each."""
         self.sessions[port] += 1
         seed = f"{port}-{self.seed}-{self.sessions[port]}"
         session = Session(port, seed, self._left.get(port, deque()), int(time.time() * 1000), self._without)
@@ -211,7 +212,7 @@ class Fuzzer:
 
 
 def replay(file: Path, last: int) -> int:
-    """Send the last actions of a file again, all if it is 0, restart, and judge. Returns the exit code."""
+    """Send the last actions of a file again (all if 0), restart, and judge. Returns the exit code."""
     head, actions = load(file)
     try:
         with (

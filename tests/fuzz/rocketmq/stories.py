@@ -1,6 +1,6 @@
-"""Sequences of requests that a single one does not make: whole stories, floods, and what is never finished or read.
+"""Sequences of requests that a single one does not make: whole stories, floods, and unfinished or unread ones.
 
-A story yields actions, and is given the answers to each.
+A story yields actions, and is sent the answers to each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 Story = Generator[Action, Answers, None]
 MIB = 1 << 20
-# Connections of floods have numbers from here on.
+# The numbers of floods' connections begin here.
 FLOOD = 10_000
 
 
@@ -77,7 +77,7 @@ def _handle(requests: Requests, code: int, topic: str, receipt: str) -> Action:
 
 
 def popping(requests: Requests) -> Story:
-    """Pop, delete the topic, and handle what was popped; or the group."""
+    """Pop, delete the topic or the group, and handle the popped messages."""
     random = requests.random
     topic = random.choice(TOPICS[:3])
     for _ in range(4):
@@ -100,7 +100,7 @@ def popping(requests: Requests) -> Story:
 
 
 def transactions(requests: Requests) -> Story:
-    """Prepared messages, ended or not, some with properties that only the broker sets."""
+    """Send prepared messages, ended or not, some with properties that only the broker sets."""
     random = requests.random
     for _ in range(4):
         properties = {
@@ -149,7 +149,7 @@ def own_topics(requests: Requests) -> Story:
 
 
 def _pipelined(requests: Requests, what: str, frames: list[bytes], wait_s: float = 1.0) -> Action:
-    """Requests sent at once, on a connection of their own."""
+    """Make requests that are sent at once, on their own connection."""
     link = FLOOD + requests.random.randrange(100)
     return Action(requests.port, what, ((b"".join(frames), 1),), link, answers=len(frames), wait_s=wait_s)
 
@@ -170,14 +170,14 @@ def many_groups(requests: Requests) -> Story:
 
 
 def many_topics(requests: Requests) -> Story:
-    """Messages to topics that are not there."""
+    """Send messages to missing topics."""
     count, mark = requests.random.choice((20, 100)), requests.random.getrandbits(32)
     for number in range(count):
         yield _send(requests, f"fuzz-new-{mark:x}-{number}")
 
 
 def many_values(requests: Requests) -> Story:
-    """Long values of the nameserver's table."""
+    """Put long values into the nameserver's table."""
     size = requests.random.choice((10_000, 900_000))
     for number in range(12):
         fields = [("namespace", "fuzz"), ("key", f"k{number}"), ("value", "v" * size)]
@@ -185,7 +185,7 @@ def many_values(requests: Requests) -> Story:
 
 
 def many_registrations(requests: Requests) -> Story:
-    """Brokers that are not there, with many topics, the bodies compressed or not; and one that goes."""
+    """Register missing brokers with many topics, in bodies compressed or not, and unregister one."""
     random = requests.random
     for number in range(8):
         name = random.choice((f"fuzz-{number}", BROKER))
@@ -216,7 +216,7 @@ def many_registrations(requests: Requests) -> Story:
 
 
 def many_waiting(requests: Requests) -> Story:
-    """Pulls that wait for one queue, and then a message that answers all of them."""
+    """Send pulls that wait for one queue, and then a message that answers all."""
     count = requests.random.choice((200, 4_000))
     fields = [("consumerGroup", GROUPS[1]), ("topic", "fuzz-0"), ("queueId", "0"), ("queueOffset", "1000000")]
     fields += [("maxMsgNums", "32"), ("sysFlag", "2"), ("commitOffset", "0"), ("suspendTimeoutMillis", "30000")]
@@ -235,7 +235,7 @@ def many_waiting(requests: Requests) -> Story:
 
 
 def many_offsets(requests: Requests) -> Story:
-    """Commits for queues that are not there."""
+    """Commit offsets of missing queues."""
     frames = []
     for number in range(500):
         queue = requests.random.choice((number, -number, (1 << 31) - 1 - number))
@@ -246,7 +246,7 @@ def many_offsets(requests: Requests) -> Story:
 
 
 def filters(requests: Requests) -> Story:
-    """A long condition over many messages with long properties."""
+    """Apply a long condition to many messages with long properties."""
     random = requests.random
     topic = "fuzz-2"
     long_ = {"a": "x" * random.choice((100, 30_000)), "b": "1"}
@@ -264,7 +264,7 @@ def filters(requests: Requests) -> Story:
 
 
 def long_bodies(requests: Requests) -> Story:
-    """A body of JSON that is long, for a code that takes JSON."""
+    """Send a long body of JSON for a code that takes JSON."""
     random = requests.random
     codes = {
         "broker": (
@@ -292,7 +292,7 @@ def long_bodies(requests: Requests) -> Story:
 
 
 def incomplete(requests: Requests) -> Story:
-    """Frames of which the end does not come, on many connections."""
+    """Send frames without their ends, on many connections."""
     random = requests.random
     copies, size = random.choice(((4, 15 * MIB), (60, 15 * MIB), (200, MIB)))
     head = struct.pack(">II", min(size + 1_000, FRAME_BYTES_MAX), 20)
@@ -302,7 +302,7 @@ def incomplete(requests: Requests) -> Story:
 
 
 def unread(requests: Requests) -> Story:
-    """Requests with long answers that nobody reads."""
+    """Send requests with long answers, and read none."""
     for number in range(8):
         sent = [
             ("a", "g"),

@@ -33,7 +33,7 @@ KeyError: '{key}'
 
 
 class Idle(RocketProcess):
-    """A process that is not started, and has the memory that it is said to have."""
+    """A process that is not started, and has the memory given."""
 
     size = 0
     running = True
@@ -63,7 +63,7 @@ def test_a_step_that_runs_for_too_long_is_found_once(
         running.judge(50.0)
     assert found.value.step.start_ns == 10
     running.judge(50.0)
-    # It waited for a processor; and half a line is read when it is whole.
+    # It waited for a processor; half a line is read once it is whole.
     running.steps.write_text(line + line.replace("51.0", "49.0") + line[:20])
     running.judge(50.0)
     running.steps.write_text(line + line.replace("51.0", "49.0") + line)

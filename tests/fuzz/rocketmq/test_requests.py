@@ -36,7 +36,7 @@ def requests_of(port: str, seed: int = 1) -> Requests:
 
 
 def unanswered(story: Story) -> Iterator[Action]:
-    """Yield the actions of a story that nobody answers."""
+    """Yield the actions of a story, without answers."""
     try:
         yield next(story)
         while True:
@@ -46,7 +46,7 @@ def unanswered(story: Story) -> Iterator[Action]:
 
 
 def actions(port: str, seed: str) -> list[Action]:
-    """The first actions of some sessions, none of which is answered."""
+    """The first actions of some sessions, without answers."""
     sessions = [Session(port, f"{seed}-{number}", mixed_cases(port), NOW_MS) for number in range(6)]
     return [action for session in sessions for action in islice(unanswered(session.actions()), 20)]
 

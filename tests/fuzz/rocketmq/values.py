@@ -1,6 +1,6 @@
 """Values of fields, properties and bodies of RocketMQ's requests: plausible ones, and those at the bounds of each type.
 
-All that is made follows from the random numbers given, so that a seed tells a story again.
+Everything follows from the given random numbers: a seed repeats a story.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ OWN_TOPICS = (
     *("BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", AUTO_CREATE_TOPIC, DELAY_TOPIC, HALF_TOPIC, OP_TOPIC, TIMER_TOPIC),
     *(REVIVE_TOPIC, CLUSTER, BROKER, f"{CLUSTER}_REPLY_TOPIC"),
 )
-# A path that a topic's name must not become.
+# A path that no topic's name may become.
 OUTSIDE = "fuzz-rocketmq-outside"
 
 NUMBERS = (
@@ -90,25 +90,25 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
         *("RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "POP_CK", "DELAY"),
     ),
 }
-# Properties that make another message of it; they are there now and then.
+# Properties that change the kind of a message; present now and then.
 _RARE = {
     *("TIMER_DEL_UNIQKEY", "TIMER_ROLL_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "CHECK_IMMUNITY_TIME_IN_SECONDS"),
     *("TRANSACTION_CHECK_TIMES", "POP_CK", "TIMER_DELIVER_MS", "TIMER_DELAY_SEC"),
 }
 
 _DEPTH = 3
-# JSON that readers differ about.
+# JSON on which readers differ.
 _ODD = ("1e400", "-1e400", "{1:2}", "{{}:1}", '"\\ud800"', "NaN", "1e3", '"\\u0000"')
 
 
 class Raw(str):
-    """Text that stands in JSON as it is."""
+    """Text that is JSON as it is."""
 
     __slots__ = ()
 
 
 def dump(value: Any) -> str:
-    """JSON as fastjson takes it: keys may be numbers, and `Raw` is written as it is."""
+    """JSON for fastjson: keys may be numbers, and `Raw` is written as it is."""
     if isinstance(value, Raw):
         return str(value)
     if isinstance(value, dict):
@@ -120,9 +120,9 @@ def dump(value: Any) -> str:
 
 
 class Values:
-    """Makes values from random numbers; `now_ms` is the time that plausible times are near.
+    """Makes values from random numbers; `now_ms` is near plausible times.
 
-    `receipts` are the ones given out, and `addresses` are brokers'.
+    `receipts` are those received, and `addresses` are brokers'.
     """
 
     def __init__(self, random: Random, now_ms: int) -> None:
@@ -132,13 +132,12 @@ class Values:
         self.addresses: tuple[str, ...] = ()
 
     def hostile(self) -> str:
-        """A text that is at a bound of some type."""
+        """A text at a bound of some type."""
         return self.random.choice(HOSTILE)
 
     # -- fields
 
     def field(self, field: HeaderField) -> str:
-        """The plausible text of a header's field."""
         if field.kind is bool:
             return self.random.choice(("true", "false"))
         if field.kind is int:
@@ -157,7 +156,6 @@ class Values:
         return self.random.choice((0, 0, 0, 1, 2, 3))
 
     def text(self, name: str) -> str:
-        """A plausible text for a name."""
         random, low = self.random, name.lower()
         match low:
             case "a" | "producergroup" | "pgroup":
@@ -195,11 +193,10 @@ class Values:
         return random.choice(("", "x", "0", "SINGLE_TAG", "*", "Custom"))
 
     def topic(self) -> str:
-        """A topic, most of the time one of the fuzzer's own."""
         return self.random.choice(TOPICS if self.random.random() < 0.8 else OWN_TOPICS)
 
     def receipt(self) -> str:
-        """A receipt handle: one that was given, or one made up."""
+        """A received receipt handle, or an invented one."""
         random = self.random
         if self.receipts and random.random() < 0.6:
             return random.choice(self.receipts)
@@ -209,7 +206,6 @@ class Values:
     # -- properties
 
     def property(self, name: str) -> str:
-        """The plausible value of a property."""
         random = self.random
         match name:
             case "TIMER_OUT_MS" | "TIMER_DELIVER_MS" | "BORN_TIMESTAMP":
@@ -236,7 +232,7 @@ class Values:
         return {name: self.property(name) for name in names if self.random.random() < (0.2 if name in _RARE else 0.95)}
 
     def properties(self, topic: str = "") -> dict[str, str]:
-        """Properties as the broker might have set them; a hostile value is in most of them."""
+        """Properties as the broker might have set them, mostly with a hostile value."""
         random = self.random
         found = self.family(topic)
         if topic not in FAMILIES:
@@ -246,14 +242,13 @@ class Values:
         return found
 
     def properties_text(self, properties: Mapping[str, str]) -> str:
-        """Properties as a header has them, now and then with separators that are not where they should be."""
+        """Properties as in a header, now and then with misplaced separators."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         return text if self.random.random() < 0.95 else self.random.choice((text[:-1], f"{text}\x01", f"\x02{text}"))
 
     # -- bodies
 
     def made(self, hint: Any, name: str = "", depth: int = 0) -> Any:
-        """A plausible value of a declared type."""
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
             return self.made(args[0], next((note for note in args[1:] if isinstance(note, str)), name), depth)
@@ -285,7 +280,7 @@ class Values:
         return dump(value)
 
     def changed(self, value: Any) -> Any:
-        """JSON with one member, wherever it is, replaced, left out or doubled."""
+        """JSON with one member, at any place, replaced, left out or doubled."""
         random = self.random
         if isinstance(value, dict) and value and random.random() < 0.85:
             key = random.choice(list(value))
@@ -307,7 +302,7 @@ class Values:
         return self.junk()
 
     def junk(self) -> Any:
-        """A value of JSON that no declaration wants."""
+        """JSON for no declaration."""
         random = self.random
         match random.randrange(9):
             case 0:

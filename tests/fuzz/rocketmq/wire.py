@@ -1,4 +1,4 @@
-"""Bytes for a RocketMQ node as data, which can be written down and sent again, and the sockets that send them."""
+"""Bytes for a RocketMQ node as data, which can be written and sent again, and the sockets that send them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from formats.rocketmq.remoting.frame import Frame, next_frame
 __all__ = ["STRANGER", "Action", "Answers", "Sender", "load", "save"]
 
 HOST = "127.0.0.1"
-# The address that all of this comes from: no node, client or controller is there.
+# The source address: no node, client or controller has it.
 STRANGER = "127.0.0.66"
 CONNECT_S = 5.0
-# Give up sending to a broker that does not read for this time.
+# The longest wait for a broker that does not read.
 SEND_S = 3.0
 ANSWER_BYTES_MAX = 64 << 20
 SHOWN_MAX = 300
@@ -38,9 +38,8 @@ _REMOTING = ("broker", "nameserver", "controller", "proxy")
 class Action(NamedTuple):
     """Bytes to send to a port: each piece, repeated as its number says.
 
-    `copies` connections send it, each opened if it is not there; `link` is the number of the first. If `call` is not
-    empty, the pieces are the messages of a call by gRPC. For `answers` there is a wait of `wait_s`; with 0, nothing is
-    read.
+    `copies` connections send it, each opened if missing; `link` is the number of the first. If `call` is not empty, the
+    pieces are the messages of a call by gRPC. Answers are awaited for `wait_s`; with 0, nothing is read.
     """
 
     port: str
@@ -55,7 +54,6 @@ class Action(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The number of bytes sent."""
         return self.copies * sum(len(data) * times for data, times in self.pieces)
 
     def __str__(self) -> str:
@@ -66,7 +64,7 @@ class Action(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Answers to an action: frames, or messages of a call; `is_lost` says that the broker closed the connection."""
+    """Answers to an action: frames, or messages of a call; `is_lost` is True if the broker closed the connection."""
 
     frames: Sequence[Frame] = ()
     messages: Sequence[Message] = ()
@@ -84,7 +82,6 @@ def save(file: Path, head: Mapping[str, Any], actions: Iterable[Action]) -> None
 
 
 def load(file: Path) -> tuple[dict[str, Any], list[Action]]:
-    """Read what `save` wrote."""
     head, *lines = file.read_text().splitlines()
     actions = []
     for line in lines:
@@ -95,7 +92,7 @@ def load(file: Path) -> tuple[dict[str, Any], list[Action]]:
 
 
 class _Link:
-    """A connection, and what came over it that has not been looked at."""
+    """A connection, and its unread bytes."""
 
     def __init__(self, port: int) -> None:
         self.sock = socket.create_connection((HOST, port), CONNECT_S, source_address=(STRANGER, 0))
@@ -108,7 +105,7 @@ class _Link:
         self.sock.sendall(data)
 
     def receive(self, until: float) -> bytes:
-        """Read what comes until a time; nothing if the time is over. Raises `EOFError` if the connection is closed."""
+        """Read until a time. Raises `EOFError` if the connection is closed."""
         self.sock.settimeout(max(until - time.monotonic(), 0.001))
         try:
             data = self.sock.recv(1 << 18)
@@ -120,7 +117,7 @@ class _Link:
 
 
 class Sender:
-    """Sends actions to ports, by the names that actions have for them. `sent` counts bytes."""
+    """Sends actions to ports, by name. `sent` counts bytes."""
 
     def __init__(self, ports: Mapping[str, Sequence[int]]) -> None:
         self._ports = ports
@@ -128,7 +125,7 @@ class Sender:
         self.sent = 0
 
     def send(self, action: Action) -> Answers:
-        """Send something, and return the answers that came in its time."""
+        """Send an action, and return the answers that came in its time."""
         self.sent += action.size
         found = Answers()
         for number in range(action.copies):
@@ -156,7 +153,6 @@ class Sender:
             link.sock.close()
 
     def close(self) -> None:
-        """Close all connections."""
         for key in list(self._links):
             self._drop(key)
 
@@ -172,7 +168,7 @@ class Sender:
         return Answers(frames)
 
     def _frames(self, link: _Link) -> Iterator[Frame]:
-        """Take the whole frames that came; the broker's own requests are no answers."""
+        """Take the whole frames received; the broker's own requests are no answers."""
         view, at = memoryview(link.data), 0
         while (found := next_frame(view, at, len(view), ANSWER_BYTES_MAX)) is not None:
             frame, at = found

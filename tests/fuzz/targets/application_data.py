@@ -1,7 +1,7 @@
-"""Any bytes as a message's data are refused, or are properties and a payload that say the same when written again.
+"""Any bytes as a message's data are refused, or are properties and a payload that survive being written again.
 
-The first byte says how they are to be read: bit 0 with properties, bit 1 the newer encoding, bits 2 and 3 the
-compression. A payload that inflates to more than is allowed is refused before it has taken more memory than that.
+The first byte selects the form: bit 0 with properties, bit 1 the newer encoding, bits 2 and 3 the compression. A
+payload that inflates beyond the limit is refused before it has taken more memory than that.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def verify(data: bytes, split: ApplicationData) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Golden ones, and a stream that inflates to more than is allowed."""
+    """Golden ones, and a stream that inflates beyond the limit."""
     out = [b"\x04" + compress(bytes(1 << 20)), b"\x04" + compress(b"payload"), b"\x08payload"]
     for body in bodies(EventType.PUT):
         for put in iter_puts(memoryview(body), 0, len(body)):

@@ -1,6 +1,6 @@
 """Any bytes as a CONTROL event's message, in BER or JSON, are refused, or are a message that both encodings carry.
 
-The first byte says what to read: bit 0 JSON, bit 1 the message that opens a connection.
+The first byte selects: bit 0 JSON, bit 1 the message that opens a connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.fuzz.seeds import bodies
 __all__ = ["decode", "seeds", "verify", "words"]
 
 
-# Of JSON, what the recorded messages do not have: some of it is refused.
+# JSON that the recorded messages lack: some of it is refused.
 ODD_JSON = (
     b'{"rId":"12","disconnect":{"later":[1.5,null,"\\ud83d\\ude00"]}}',
     b'{"rId":null,"status":{"category":-2,"code":"-7","message":"\\ud800"}}',

@@ -1,6 +1,6 @@
 """Any bytes on a connection are refused, or are whole events one after the other, of known types, and the head of one.
 
-Heartbeats and all other events come in this frame. A frame's header is written back, and its length is kept to.
+Heartbeats and all other events come in this frame. A frame's header is written back, and its length is exact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def verify(data: bytes, frames: list[Frame]) -> None:
         assert EVENT_HEADER.pack(header) == data[at : at + EVENT_HEADER.size]
         assert (EventType(frame.type), frame.end - at) == (header.type, header.length)
         assert at + EVENT_HEADER.size <= frame.body <= frame.end <= len(data)
-        # Byte by byte, an event is there when its last byte is.
+        # Byte by byte, an event is whole with its last byte.
         assert next_frame(data, at, frame.end - 1, SIZE_MAX) is None
         at = frame.end
     assert len(data) - at < SIZE_MAX

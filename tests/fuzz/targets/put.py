@@ -28,7 +28,7 @@ def verify(data: bytes, messages: list[tuple[Put, list[Option]]]) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Golden ones, and one with options, which no client of today puts."""
+    """Golden ones, and one with options, which no current client puts."""
     out = bytearray()
     append_put(out, 1, bytes(16), b"data", 0, options=b"\x08\x00\x00\x02abc\x01")
     return [*bodies(EventType.PUT), bytes(out)]

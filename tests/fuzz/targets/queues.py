@@ -1,7 +1,7 @@
 """Any three files as a journal, a QLIST file and a ledger name queues, each key once, without an exception.
 
-The first four bytes say how long the journal and the QLIST file are; what is left is the ledger, whose checksums are
-made right first. A journal that is refused names nothing; what else is damaged names what comes before the damage.
+The first four bytes give the lengths of the journal and the QLIST file; the rest is the ledger, whose checksums are
+corrected first. A journal that is refused names nothing; other damaged files name what precedes the damage.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Any bytes as the body of a RECOVERY event are refused, or are chunks that can be written and read again.
 
-A chunk whose digest is wrong is read, and said to be unsound; one that was written here is sound.
+A chunk with a wrong digest is read as unsound; one that was written here is sound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def verify(data: bytes, chunks: list[tuple[RecoveryChunk, bool]]) -> None:
 
 
 def seeds() -> list[bytes]:
-    """No broker of today sends the event: chunks of a store's files, written here."""
+    """No current broker sends the event: chunks of a store's files, written here."""
     out = []
     for number, buffer in enumerate(small_store().values(), 1):
         body = bytearray()

@@ -29,7 +29,7 @@ def verify(data: bytes, frame: Frame | None) -> None:
     try:
         written = encode_frame(frame)
     except ValueError:
-        # JSON can say half of a surrogate pair, and nobody can write it.
+        # JSON can express half of a surrogate pair, which cannot be written.
         return
     assert next_frame(memoryview(written), 0, len(written)) == (frame, len(written))
 

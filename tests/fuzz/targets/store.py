@@ -1,7 +1,7 @@
 """Any files as those of a partition are validated: to an end, with faults of the catalogue, without an exception.
 
-The first byte says what is validated: 0 a JOURNAL, a DATA and a QLIST file with each other, 1 to 3 one of them by
-itself, 4 a ledger. The next four say how long the JOURNAL and the DATA file of a set are; its QLIST file is the rest.
+The first byte selects: 0 a JOURNAL, a DATA and a QLIST file with each other, 1 to 3 one of them by itself, 4 a ledger.
+The next four give the lengths of the JOURNAL and the DATA file of a set; its QLIST file is the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.fuzz.seeds import ledger, small_store
 __all__ = ["decode", "seeds", "verify"]
 
 BASE = 1 << 20
-"""Bytes of memory: the validator follows messages in tables that have room for many from the start."""
+"""Bytes of memory: the validator's tables of messages have room for many from the start."""
 
 KINDS = (FileType.JOURNAL, FileType.DATA, FileType.QLIST)
 

@@ -1,6 +1,6 @@
 """The program that `test_rocketmq_cpp_client` runs where RocketMQ's C++ client is: `cpp_client.py NAMESERVER`.
 
-It prints what it saw as JSON. It is no test module: the client's package is in an environment of its own.
+It prints its observations as JSON. It is no test module: the client's package is in a separate environment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rocketmq.client import (  # type: ignore[import-not-found]
 
 PATIENCE_S = 120
 
-# The client's threads go on for a while after its objects are shut down, and crash if those are gone.
+# The client's threads outlive its objects, and crash if those are gone.
 kept: list[Any] = []
 
 
@@ -34,7 +34,7 @@ def message(topic: str, number: int) -> Any:
 
 
 def consume(nameserver: str, group: str, topic: str, expression: str, most: int, orderly: bool) -> list[str]:
-    """The keys of the first messages that a push consumer gets."""
+    """The keys of a push consumer's first messages."""
     keys: list[str] = []
     enough = threading.Event()
 

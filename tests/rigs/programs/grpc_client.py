@@ -1,6 +1,6 @@
-"""Send and consume with RocketMQ's official client for gRPC, and print what came of it.
+"""Send and consume with RocketMQ's official client for gRPC, and print the results.
 
-Run by the Python of an environment that has it: PROGRAM ENDPOINT. The topics and groups are there already.
+Run by the Python of an environment that has it: PROGRAM ENDPOINT. The topics and groups exist.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def message(topic: str, body: str, tag: str = "A", group: str | None = None, in_
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]
-    """Commits every transaction that it is asked about."""
+    """Commits every transaction."""
 
     def check(self, message: Any) -> Any:
         return TransactionResolution.COMMIT
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Keeps what it is given; what has `again` in it fails the first time."""
+    """Keeps its messages; those with `again` in them fail the first time."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Send and consume one message with RocketMQ's official client for gRPC as a user, and print what came of it.
+"""Send and consume one message with RocketMQ's official client for gRPC as a user, and print the results.
 
 Run by the Python of an environment that has it: PROGRAM ENDPOINT TOPIC GROUP [NAME SECRET].
 """
@@ -28,7 +28,7 @@ def configuration() -> Any:
 
 
 def outcome(work: Callable[[], Any]) -> str:
-    """Do work; the text of what it returns, or of the exception that it raises."""
+    """Do work; return the text of its result or exception."""
     try:
         return str(work())
     except Exception as error:

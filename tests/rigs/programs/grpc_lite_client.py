@@ -1,8 +1,7 @@
-"""Send to lite topics and consume them with RocketMQ's official client for gRPC, and print what came of it.
+"""Send to lite topics and consume them with RocketMQ's official client for gRPC, and print the results.
 
-Run by the Python of an environment that has it: PROGRAM ENDPOINT. The topics and groups are there already.
-
-The client asks for the letters of a name when it subscribes to it; `subscribe_lite_all` says the names.
+Run by the Python of an environment that has it: PROGRAM ENDPOINT. The topics and groups exist. The client asks for the
+letters of a name when it subscribes to it; `subscribe_lite_all` announces the names.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def message(body: str, lite_topic: str) -> Any:
 
 
 class Listener(MessageListener):  # type: ignore[misc]
-    """Keeps what it is given; `again` fails the first time. In groups that consume in order, the client tries it again
+    """Keeps its messages; `again` fails the first time. In groups that consume in order, the client retries it
     itself.
     """
 
@@ -77,7 +76,7 @@ def refusal(work: Callable[[], Any]) -> str:
 
 
 def consume(producer: Any) -> dict[str, Any]:
-    """Two lite topics before and after there are messages; one message fails once."""
+    """Consume two lite topics, subscribed before and after there are messages; one message fails once."""
     listener = Listener()
     consumer = pushes("lite", listener)
     for name in ("a", "orders-7"):
@@ -100,7 +99,7 @@ def consume(producer: Any) -> dict[str, Any]:
 
 
 def consume_everything(producer: Any) -> list[str]:
-    """A group that is subscribed to all lite topics."""
+    """Consume as a group that is subscribed to all lite topics."""
     listener = Listener()
     consumer = pushes("everything", listener)
     consumer.subscribe_lite_all()
@@ -114,7 +113,7 @@ def consume_everything(producer: Any) -> list[str]:
 
 
 def take_turns(producer: Any) -> list[list[str]]:
-    """Two clients of a group in which one only is subscribed to a lite topic: what each was given."""
+    """Subscribe only one of two clients of a group to a lite topic; return the messages of each."""
     first, second = Listener(), Listener()
     one = pushes("exclusive", first)
     one.subscribe_lite("t")
@@ -132,10 +131,10 @@ def take_turns(producer: Any) -> list[list[str]]:
 
 
 def pull(producer: Any) -> list[str]:
-    """A consumer that asks for messages itself."""
+    """Consume by requests for messages."""
     consumer = LiteSimpleConsumer(TOPIC, configuration(), "few", await_duration=5)
     consumer.startup()
-    # It does not wait for its settings, by which it knows that it may.
+    # It does not wait for its settings, which allow this.
     until = time.monotonic() + WAIT_S
     while refusal(lambda: consumer.subscribe_lite("s")) and time.monotonic() < until:
         time.sleep(0.1)
@@ -150,7 +149,7 @@ def pull(producer: Any) -> list[str]:
 
 
 def refusals(producer: Any) -> dict[str, str]:
-    """Try what is not allowed; the reasons."""
+    """Try forbidden calls; return the reasons."""
     few = pushes("few", Listener())
     few.subscribe_lite("1")
     few.subscribe_lite("2")

@@ -1,7 +1,7 @@
 """The program that `test_rocketmq_client_library` runs where RocketMQ's C++ client is: `NAMESERVER TOPIC COUNT`.
 
-It sends messages, takes those of the library, and prints what it took as JSON. It is no test module: the client's
-package is in an environment of its own.
+It sends messages, takes those of the library, and prints them as JSON. It is no test module: the client's package is in
+a separate environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def main(nameserver: str, topic: str, count: int) -> None:
         made.set_keys(f"k{number}")
         made.set_tags("odd" if number % 2 else "even")
         made.set_property("number", str(number))
-        # Larger ones are compressed by this client.
+        # This client compresses larger ones.
         made.set_body(f"body {number} " * 1000)
         producer.send_sync(made)
     found: list[Any] = []
@@ -43,7 +43,7 @@ def main(nameserver: str, topic: str, count: int) -> None:
     consumer.start()
     enough.wait(PATIENCE_S)
     print(json.dumps(sorted(found)), flush=True)
-    # The client's threads go on for a while after its objects are shut down, and crash if those are gone.
+    # The client's threads outlive its objects, and crash if those are gone.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Time in a simulated world: nothing happens but what is due next, and each machine's clock goes in its own way."""
+"""Time in a simulated world: only the next due action happens, and each machine's clock has its own rate."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MILLION = 1_000_000
 
 
 class Clock:
-    """The true time, in microseconds from the beginning, and what is to happen when."""
+    """The true time, in microseconds from the beginning, and the actions due."""
 
     def __init__(self) -> None:
         self.us = 0
@@ -21,11 +21,11 @@ class Clock:
         self._numbers = count()
 
     def after(self, us: int, action: Callable[[], None]) -> None:
-        """Let `action` happen in `us` microseconds: after all that was asked for that moment before."""
+        """Let `action` happen in `us` microseconds, after all earlier actions for that moment."""
         heapq.heappush(self._heap, (self.us + us, next(self._numbers), action))
 
     def step(self) -> None:
-        """The next thing happens."""
+        """Let the next action happen."""
         self.us, _, action = heapq.heappop(self._heap)
         self.steps += 1
         action()

@@ -1,4 +1,4 @@
-"""The disk of a simulated machine: what a killed process, a power loss, a torn write and rot leave of it.
+"""The disk of a simulated machine, after a killed process, a power loss, a torn write or rot.
 
 See docs/contribute/fault-model.md: what a process wrote into a mapped page is the kernel's, and outlives the process.
 It outlives the machine only if it was written back, which happens in units of a sector.
@@ -33,32 +33,32 @@ RUNNING_TRIES_MAX = 8
 
 @dataclass
 class Disk:
-    """`directory` is what the running process has open, and what the platter has of it."""
+    """`directory` is the running process's view, and the platter's part of it."""
 
     random: Random
     directory: MemoryDirectory = field(default_factory=lambda: MemoryDirectory(chunk=DISK_CHUNK))
-    term: int = 0  # the election's, in a file that is flushed before anybody hears of it
+    term: int = 0  # of elections, in a file that is flushed before any peer hears of it
     rotten: tuple[str, int, int] | None = None
     # Bits that have rotted under a running process: file, offset, the byte since then, and the bit.
     running_rot: list[tuple[str, int, int, int]] = field(default_factory=list)
-    # Where the last process was in each partition, between two steps, as far as nothing has been lost of it since.
+    # Where the last process was in each partition, between two steps, as far as nothing has been lost since.
     ended: dict[int, RecordNumber] = field(default_factory=dict)
     is_unsure: bool = False  # something was lost in any order, or has rotted
-    has_rotted: bool = False  # a bit has ever: a rollover may have copied it
+    has_rotted: bool = False  # a bit has ever rotted: a rollover may have copied it
 
     def write_back(self) -> None:
-        """Time enough has passed for the kernel to have written everything back."""
+        """Let the kernel write everything back."""
         self.directory.unflushed.clear()
         self.directory.platter = {name: bytes(content.data) for name, content in self.directory.files.items()}
 
     def process_died(self) -> None:
-        """All that was written is there, nothing is open."""
+        """End the process: all that it wrote is there, nothing is open."""
         self.directory = self.directory.after_crash()
 
     def step_torn(self, before: MemoryDirectory) -> None:
-        """The process died between two bytes of what it wrote since `before`, if those were records.
+        """End the process between two bytes of what it wrote since `before`, if those were records.
 
-        Records come after the payloads that they name; what is cut away goes the other way round, and is left whole.
+        Records come after the payloads that they name; cuts go the other way round, and are left whole.
         """
         if before.names() == self.directory.names() and self._has_appended(before):
             self.directory = self.directory.torn_since(before, self.random.randrange(1200))
@@ -66,7 +66,7 @@ class Disk:
             self.process_died()
 
     def _has_appended(self, before: MemoryDirectory) -> bool:
-        """Return whether all that was written since `before` stands where nothing was."""
+        """Return whether everything written since `before` replaced nothing."""
         for name, content in self.directory.files.items():
             new, old = np.frombuffer(content.data, np.uint8), np.frombuffer(before.files[name].data, np.uint8)
             if len(new) != len(old) or np.any((new != old) & (old != 0)):
@@ -76,9 +76,9 @@ class Disk:
     def power_lost(self, *, in_order: bool = False, keeps_folders: bool = True) -> None:
         """Keep some sectors of what was not written back, and drop others.
 
-        With `keeps_folders` the creation and removal of files is durable at once.
-        With `in_order` the sectors written first are kept. Otherwise a node may refuse to start: damage amid its
-        records looks the same, whatever made it, and only an operator can tell.
+        With `keeps_folders` the creation and removal of files is durable at once. With `in_order` the sectors written
+        first are kept. Otherwise a node may refuse to start: damage amid its records looks the same, whatever made it,
+        and only an operator can tell.
         """
         if not in_order:
             self._lose()
@@ -87,7 +87,7 @@ class Disk:
             torn.undo(self.random.randint(0, len(torn.unflushed)))
         torn.unflushed.clear()
         at_risk = []
-        # Journals and the ledger name what is in the others.
+        # Journals and the ledger name the contents of the others.
         files = list(torn.files.items())
         if in_order:
             files.sort(key=lambda item: item[0].endswith(("journal", "csl")))
@@ -108,14 +108,14 @@ class Disk:
         self.directory = torn
 
     def wipe(self) -> None:
-        """A new disk."""
+        """Replace the disk."""
         self.directory = MemoryDirectory(chunk=DISK_CHUNK)
         self.rotten = None
         self.ended = {}
         self.is_unsure = False
 
     def rot(self) -> bool:
-        """Flip one bit in a payload at rest: what checksums are for. False if there is none."""
+        """Flip one bit in a payload at rest, which checksums find. Returns False if there is none."""
         names = [
             name
             for name in self.directory.names()
@@ -138,10 +138,10 @@ class Disk:
         return True
 
     def rot_file(self, extension: str, notices: Callable[[MemoryDirectory], bool]) -> bool:
-        """Flip one bit of what is written in a file at rest whose name ends so, one that the node `notices`.
+        """Flip one written bit, which the node `notices`, of a file at rest with this extension.
 
-        Of what has no checksum some bits can rot without a trace (`formats/bmq/disk/CHECKSUMS.md`): nobody can heal
-        them. False if there is nothing to rot.
+        Without a checksum some bits rot without a trace (`formats/bmq/disk/CHECKSUMS.md`), and cannot be healed.
+        Returns False if there is nothing to rot.
         """
         names = [name for name in self.directory.names() if name.endswith(extension)]
         ends = {name: len(self.directory.files[name].data.rstrip(b"\0")) for name in names}
@@ -176,7 +176,7 @@ class Disk:
         return False
 
     def mend_what_is_gone(self) -> None:
-        """Rot in payloads that nobody wants any longer is no fault of the store's."""
+        """Mend rot in payloads that are no longer wanted, which is no fault of the store's."""
         for name, at, rotten, mask in self.running_rot:
             # A file that was cut may end before the bit.
             if name in self.directory.files and self.directory.files[name].data[at : at + 1] == bytes((rotten,)):
@@ -184,11 +184,11 @@ class Disk:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether a part of the store is noted as damaged, and not healed yet."""
+        """Return whether a part of the store is noted as damaged, and not healed."""
         return bool(self.damage)
 
     def mend(self) -> None:
-        """The operator brings the rotten bit back, from a backup."""
+        """Restore the rotten bit, as an operator does from a backup."""
         if self.rotten is not None:
             self._flip(*self.rotten)
             self.rotten = None
@@ -199,11 +199,11 @@ class Disk:
 
     @property
     def damage(self) -> frozenset[str]:
-        """The notes of parts of the store that were found damaged, and are not healed yet."""
+        """The notes of parts of the store that were found damaged, and are not healed."""
         return frozenset(name for name in self.directory.names() if name.endswith(".damaged"))
 
     def check_start(self, partitions: Iterable[StoredPartition], damage: frozenset[str]) -> None:
-        """A process begins where the last one was, and finds damage beyond what was noted only if there may be any."""
+        """Check that a process begins where the last one was, and finds new damage only if there may be any."""
         if not self.is_unsure and self.damage - damage:
             raise Violation(f"{min(self.damage - damage)}: nothing was lost, and yet the store is damaged")
         for partition in partitions:

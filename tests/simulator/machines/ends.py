@@ -1,4 +1,4 @@
-"""A node's ends of links: what arrives goes to a session as the shell does it, what the session has is sent."""
+"""A node's ends of links: arrivals go to a session as in the shell, and its output is sent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NodeEnd:
         self.host.step(lambda: self._receive(data), taken and (lambda: self._note(taken)))
 
     def _note(self, taken: Taken) -> None:
-        """Call `taken`, unless the session had ended when the bytes came: nobody has handled them then."""
+        """Call `taken`, unless the session had ended when the bytes came: nothing has handled them then."""
         if self._handles:
             taken()
 
@@ -83,7 +83,7 @@ class NodeEnd:
         self.host.world.attempts.link_lost()
 
     def flush(self) -> None:
-        """Send what the session has; a session that is finished closes its link."""
+        """Send the session's output; a finished session closes its link."""
         link, session = self.link, self.session
         assert link is not None
         while session.output_size():
@@ -97,7 +97,7 @@ class NodeEnd:
             self._node.disconnect(session, "the session has ended")
 
     def send(self, link: Link, data: bytes) -> None:
-        """Whole events leave, for another broker."""
+        """Send whole events to another broker."""
         for guid in refused_in(memoryview(data)):
             self.host.world.records.refused(guid)
         if self.host.member is not None:
@@ -114,7 +114,7 @@ class NodeEnd:
             link.send(self, wrong)
 
     def _part(self, link: Link, data: bytes, not_ready: NotReady) -> bytes:
-        """Return what the other end is ready for; it answers the rest when that has arrived."""
+        """Return the part that the other end is ready for; it answers the rest when that has arrived."""
         passes, answer, answered = not_ready.part(data)
         if answer:
             other = link.ends[1 - link.ends.index(self)]
@@ -130,7 +130,7 @@ class NodeEnd:
         return passes
 
     def _note_votes(self, link: Link, data: bytes) -> None:
-        """Tell the world of the votes among these events."""
+        """Report the votes among these events to the world."""
         at = 0
         while at < len(data):
             end = at + int.from_bytes(data[at : at + 4], "big")
@@ -141,7 +141,7 @@ class NodeEnd:
 
 
 class ClientSideEnd(NodeEnd):
-    """A node's end of a link to a client: what it sends is read here, once for the records and for the client."""
+    """A node's end of a link to a client: its output is read here, once for the records and for the client."""
 
     def __init__(self, host: Host, node: Node, session: Session, client: Client) -> None:
         super().__init__(host, node, session)
@@ -161,7 +161,7 @@ class ClientSideEnd(NodeEnd):
 
 
 def refused_in(view: memoryview) -> Iterator[bytes]:
-    """The posts that events refuse for good: a broker that receives NOT_READY sends the post again by itself."""
+    """Yield the posts that events refuse for good: a broker that receives NOT_READY sends the post again."""
     for frame in iter_frames(view, 0, len(view), EVENT_BYTES_MAX):
         if frame.type == EventType.ACK:
             for ack in iter_acks(view, frame.body, frame.end):
@@ -171,7 +171,7 @@ def refused_in(view: memoryview) -> Iterator[bytes]:
 
 @lru_cache(maxsize=256)
 def _voted_in(event: bytes) -> int:
-    """The term of a vote; 0 for what else is said in elections, of which most is said again and again."""
+    """The term of a vote; 0 for other messages of elections, most of which are repeated."""
     message = ber.decode(ElectorMessage, schema_message(memoryview(event), EVENT_HEADER_SIZE, len(event)))
     return message.term if isinstance(message.choice, ElectionResponse) else 0
 

@@ -1,4 +1,4 @@
-"""The machines that nodes run on: a clock, a disk, and maybe a process. A step runs the core and sends what it made."""
+"""The machines of nodes: a clock, a disk, and maybe a process. A step runs the core and sends its output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ REST_US = 1_000
 RETIRE_US = 5_000_000
 RETIRE_CHECK_US = 50_000
 DIAL_TIMEOUT_US = 1_000_000
-# A tenth of the usual, as everything goes faster here.
+# A tenth of the usual, as everything is faster here.
 TIMES = ElectionTimes(800, 300, 400, 400, 200, 100, 5)
 START_S = 1_795_237_864
 
@@ -72,7 +72,7 @@ def _no_new_files(prefix: str) -> str:
 
 
 def _nothing() -> None:
-    """Another step, since the last had more to do."""
+    """Do nothing in another step, since the last had more to do."""
 
 
 class Death(Enum):
@@ -87,7 +87,7 @@ class Death(Enum):
 
 
 class Host:
-    """One machine. `node` is None while no process runs; `refused` says why it would not start."""
+    """One machine. `node` is None while no process runs; `refused` is the reason why it would not start."""
 
     def __init__(self, world: World, node_id: int, drift_ppm: int) -> None:
         self.world = world
@@ -100,15 +100,15 @@ class Host:
         self.peers: Peers | None = None
         self.refused = ""
         self.ends: dict[Session, NodeEnd] = {}
-        self.slow_us = 0  # how long its disk keeps a step waiting, at most
+        self.slow_us = 0  # its disk's longest delay of a step
         self.tear_next = False
         self.power_fails_next = False
-        self.is_rotten = False  # and no process has noticed yet
+        self.is_rotten = False  # and no process has noticed
         self.rollover_calls_left: int | None = None  # to its disk, before it dies
         self.rollover_flushes_left: int | None = None  # before its machine loses power
-        self.fails_flushes = False  # its disk fails, or has failed, to write what it is asked for
+        self.fails_flushes = False  # its disk fails, or has failed, to write
         self.keeps_terms_now = True
-        self.is_hasty = False  # it waits no longer than it must before it stands for election
+        self.is_hasty = False  # it does not wait before it stands for election
         self.is_reachable = True
         # Its domain files: the same as everywhere, or not yet.
         self.domains = dict(world.domains) if Feature.DIFFER in world.features else world.domains
@@ -122,7 +122,7 @@ class Host:
     # -- the process's life
 
     def start(self) -> None:
-        """Start a process on what is on the disk."""
+        """Start a process on the disk's content."""
         if self.node is not None:
             return
         self._now = now = Now()
@@ -162,7 +162,6 @@ class Host:
         self._tick_later(node)
 
     def _make_node(self, now: Now) -> Node:
-        """Make the node like the composition root."""
         directory = self.disk.directory
         damage = self.disk.damage
 
@@ -227,15 +226,15 @@ class Host:
         self.disk.term = term
 
     def keep_terms(self) -> None:
-        """Terms can be kept again."""
+        """Let terms be kept again."""
         self.keeps_terms_now = True
 
     def be_reachable(self) -> None:
-        """Connections can be made again."""
+        """Let connections be made again."""
         self.is_reachable = True
 
     def dial_again(self, other: Host) -> None:
-        """Connect to a node that it may be connected to."""
+        """Connect to a node that may be connected already."""
         if self.peers is not None:
             self._dial(other.node_id)
 
@@ -261,7 +260,7 @@ class Host:
         )
 
     def die(self, how: Death) -> None:
-        """The process is gone, in whichever way; no step of it is under way."""
+        """End the process, between steps."""
         node = self.node
         if node is None:
             return
@@ -283,7 +282,7 @@ class Host:
                 end.link.close(end, "the connection was reset", lose=how is not Death.STOP)
         self.ends.clear()
         if how in (Death.IN_CALL, Death.TORN, Death.DISK) or not self.directory.flushes_left:
-            # The fault was asked for without a time.
+            # The fault was requested without a time.
             self.world.clock.after(START_AGAIN_US, lambda: self.world.revive(self))
         if how is Death.POWER:
             self._lose_power()
@@ -304,11 +303,13 @@ class Host:
         return isinstance(error, OSError) and error.errno == errno.ENOSPC and self.directory.free < CAPACITY // 2
 
     def _dies_in_call(self) -> None:
-        """A call to the disk was the last; at a flush it is the power that was lost."""
+        """End at a call to the disk; at a flush by a loss of power."""
         self.die(Death.IN_CALL if self.directory.flushes_left else Death.POWER)
 
     def retire(self, then: Callable[[], None]) -> None:
-        """Stop as SIGTERM does it: as soon as others have taken over, or after a while; `then` the process is gone."""
+        """Stop as at SIGTERM: as soon as others have taken over, or after a while; call `then` once the process is
+        gone.
+        """
         node = self.node
         until_us = self.world.clock.us + RETIRE_US
 
@@ -337,7 +338,7 @@ class Host:
         return member is not None and any(each.copy.records.is_fresh for each in member.partitions.values())
 
     def _stop(self, node: Node) -> None:
-        """A clean stop, as the composition root does it."""
+        """Stop cleanly, as the composition root does."""
         node.stopping = True
         node.leave()
         self._flush(node)
@@ -349,7 +350,7 @@ class Host:
         node.ledger.close()
 
     def pause(self, us: int) -> None:
-        """The process gets no time: what arrives waits."""
+        """Give the process no time: arrivals wait."""
         until_us = self.world.clock.us + us
         if until_us > self._paused_until_us:
             self._paused_until_us = until_us
@@ -363,7 +364,7 @@ class Host:
     # -- steps
 
     def step(self, action: Callable[[], None], taken: Taken | None = None) -> None:
-        """Run the core, then send what it has; `taken` is called if the process survived that."""
+        """Run the core, then send its output; `taken` is called if the process survived that."""
         if self.node is None:
             return
         if self._held or self.world.clock.us < self._paused_until_us:
@@ -428,7 +429,7 @@ class Host:
             self.world.traps = [trap for trap in self.world.traps if not trap(self)]
 
     def _rest_later(self, node: Node) -> None:
-        """Let a node that has left something for later output rest in a moment, as if nothing had come in."""
+        """Let a node with deferred output rest in a moment, as if nothing had come in."""
 
         def act() -> None:
             self._will_rest = False
@@ -461,11 +462,11 @@ class Host:
         return self.world.make_oddity() if self.member is not None else None
 
     def make_malformer(self) -> Malformer | None:
-        """Make what spoils events on a new link; None where nothing does."""
+        """Make what spoils events on a new link, if any."""
         return self.world.make_malformer() if self.member is not None else None
 
     def make_echo(self) -> Echo | None:
-        """Make what sends old events once more over a new link; None where nothing does."""
+        """Make what repeats old events over a new link, if any."""
         return self.world.make_echo() if self.member is not None else None
 
     def _written(self, node: Node) -> int:
@@ -499,7 +500,7 @@ class Host:
     # -- links
 
     def accept(self, client: Client) -> None:
-        """A client dials; it hears of the connection when the process has taken it."""
+        """Accept a client, which hears of the connection when the process has taken it."""
         node = self.node
         if node is None or not self.is_reachable:
             client.refused()
@@ -515,7 +516,7 @@ class Host:
         self.step(connect)
 
     def peer(self, node_id: int) -> Host:
-        """Return the host of a broker that this one knows by a number."""
+        """Return the host of a broker by its number."""
         return self.world.hosts[node_id]
 
     def _dial(self, node_id: int) -> None:
@@ -536,7 +537,7 @@ class Host:
         connected: Callable[[], Session],
         failed: Callable[[str], None],
     ) -> None:
-        """Connect to another machine; a later step reports the result, if that is wanted by then."""
+        """Connect to another machine; a later step reports the result, if it is still wanted."""
         network = self.world.network
 
         def fail(reason: str) -> None:
@@ -557,7 +558,7 @@ class Host:
                 self.step(lambda: join(theirs))
 
         def join(theirs: Node) -> None:
-            """The kernels have made a connection; the other process accepts it when it has time, if it still lives."""
+            """Make a connection in the kernels; the other process accepts it when it has time, if it still lives."""
             if self.node is None or not wants():
                 return
             if other.node is not theirs:
@@ -573,7 +574,7 @@ class Host:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether its disk has lost something that others have not yet healed, noticed or not."""
+        """Return whether its disk has an unhealed loss, noticed or not."""
         return self.is_rotten or self.disk.is_damaged
 
     def rot(self, extension: str) -> None:
@@ -584,7 +585,7 @@ class Host:
             self.world.say(f"{self.name}: rot in a file of {extension}")
 
     def rot_running(self, random: Random) -> None:
-        """A bit of a payload that is waiting rots while a process runs on it."""
+        """Flip a bit of a waiting payload under a running process."""
         assert self.node is not None
         flip = self.disk.rot_running(random, self._notices, just_written(self.node))
         self.is_rotten |= flip
@@ -608,7 +609,6 @@ class Host:
         return False
 
     def fill_disk(self, left: int) -> None:
-        """Leave `left` bytes of free disk space."""
         self.disk.directory.free = left
         self.world.records.runs_short()
 
@@ -649,7 +649,7 @@ class Host:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether it runs, and nothing ails it."""
+        """Return whether it runs without a fault."""
         directory = self.directory
         ailing = (
             self.tear_next

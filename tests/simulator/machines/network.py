@@ -11,9 +11,9 @@ from tests.simulator.machines.clock import Clock
 
 __all__ = ["End", "Link", "Network"]
 
-# How long an end may take to find out that the other's machine is gone.
+# The longest time in which an end finds out that the other's machine is gone.
 SILENCE_US_MAX = 3_000_000
-# How often what is sent at once arrives in two pieces.
+# The part of sent data that arrives in two pieces.
 SPLIT_PART = 0.05
 
 # The next hop's use of the bytes, called once they were handled without a crash.
@@ -32,11 +32,11 @@ class End(Protocol):
         ...
 
     def arrived(self, data: bytes, taken: Taken | None) -> None:
-        """The next bytes from the other end; none once it has lost the link."""
+        """Take the next bytes from the other end; none once it has lost the link."""
         ...
 
     def lost(self, reason: str) -> None:
-        """The other end is gone; called at most once."""
+        """Handle the loss of the other end; called at most once."""
         ...
 
 
@@ -48,11 +48,11 @@ class Direction:
     def __init__(self) -> None:
         self.waiting: deque[tuple[bytes, Taken | None] | str] = deque()
         self.last_us = 0
-        self.is_open = True  # towards that end; False once it knows of the loss, or has closed itself
+        self.is_open = True  # towards that end; False once it knows of the loss, or has closed
 
 
 class Link:
-    """A connection, as TCP makes them; `ends[0]` is who dialed."""
+    """A connection like TCP's; `ends[0]` dialed."""
 
     def __init__(self, network: Network, dialing: End, listening: End) -> None:
         self.network = network
@@ -62,16 +62,16 @@ class Link:
 
     @property
     def is_held(self) -> bool:
-        """Return whether an end holds it: nobody may have told that end that the other is gone."""
+        """Return whether an end holds it, perhaps without knowing that the other is gone."""
         return any(direction.is_open for direction in self.to)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether both ends hold it, and what one sends arrives at the other."""
+        """Return whether both ends hold it, and bytes from one arrive at the other."""
         return not self.is_cut and all(direction.is_open for direction in self.to)
 
     def send(self, source: End, data: bytes, taken: Taken | None = None) -> None:
-        """Bytes leave `source`; nothing happens if it has closed the link."""
+        """Send bytes from `source`; nothing happens if it has closed the link."""
         side = self.ends.index(source)
         if self.is_cut or not self.to[side].is_open:
             return
@@ -83,7 +83,7 @@ class Link:
         self._put(1 - side, (data, taken))
 
     def close(self, source: End, reason: str, *, lose: bool = False) -> None:
-        """`source` closes the link, or its process dies; with `lose`, some of what it sent does not arrive."""
+        """Close the link at `source`, or with its process; with `lose`, some of its bytes do not arrive."""
         side = self.ends.index(source)
         if not self.to[side].is_open:
             return
@@ -98,7 +98,7 @@ class Link:
             self.network.links.pop(self, None)
 
     def abandon(self, source: End) -> None:
-        """The machine of `source` has lost power: the other end finds out, but not from it."""
+        """Lose power at the machine of `source`, which does not notify the other end."""
         side = self.ends.index(source)
         self.to[side].is_open = False
         self.to[side].waiting.clear()
@@ -106,10 +106,10 @@ class Link:
         self.network.clock.after(late_us, lambda: self._put(1 - side, "no answer from the machine"))
 
     def cut(self, reason: str) -> None:
-        """Cut the link between its ends: what is in flight is lost, and each end notices in its own time."""
+        """Cut the link between its ends: bytes in flight are lost, and each end notices in its own time."""
         if self.is_cut:
             return
-        self.is_cut = True  # what is sent from now on would come after a gap
+        self.is_cut = True  # later bytes would come after a gap
         for direction in self.to:
             direction.waiting.clear()
         for side, direction in enumerate(self.to):
@@ -117,7 +117,7 @@ class Link:
                 self._put(side, reason)
 
     def halve(self) -> None:
-        """One end finds the link broken, the other finds nothing: a broker, which asks whether somebody is there."""
+        """Let one end find the link broken, and the other nothing: a broker, which asks whether its peer is there."""
         if self.is_cut:
             return
         self.is_cut = True
@@ -136,7 +136,7 @@ class Link:
         self.hurry(side)
 
     def hurry(self, side: int) -> None:
-        """Let the next thing that waits for that end arrive in a while, after all that was before it."""
+        """Let the next waiting bytes for that end arrive in a while, after all earlier ones."""
         clock = self.network.clock
         direction = self.to[side]
         direction.last_us = at_us = max(direction.last_us, clock.us + self.network.delay_us())
@@ -161,7 +161,7 @@ class Link:
 
 
 class Network:
-    """All links, and between which machines nothing passes: `blocked` has pairs of (from, to)."""
+    """All links, and `blocked`, the pairs of machines (from, to) between which nothing passes."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self.clock = clock
@@ -177,11 +177,10 @@ class Network:
         return int(self.random.random() ** 3 * self.delay_us_max) + 50
 
     def splits_seldom(self) -> None:
-        """Most of what is sent arrives as it was sent."""
+        """Let most data arrive in one piece."""
         self.split_part = SPLIT_PART
 
     def connect(self, dialing: End, listening: End) -> Link:
-        """A new connection."""
         link = Link(self, dialing, listening)
         self.links[link] = None
         return link
