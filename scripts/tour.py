@@ -98,7 +98,6 @@ def post(port: int) -> None:
 
 
 def consume(port: int, count: int) -> None:
-    """Receive and confirm `count` messages with the official client."""
     done = threading.Event()
     left = count
 
@@ -127,7 +126,6 @@ def free_port() -> int:
 
 
 def blazingmq_tour(folder: Path, with_spark: bool) -> None:
-    """Post, kill, consume, and look at the files."""
     port = free_port()
     store = folder / "store"
     say("A BlazingMQ node, with nothing configured:")
@@ -152,7 +150,6 @@ def blazingmq_tour(folder: Path, with_spark: bool) -> None:
 
 
 def rocketmq_tour(folder: Path) -> None:
-    """Send, kill, consume by tag, and measure."""
     port, nameserver_port = free_port(), free_port()
     ports = ("--port", str(port), "--nameserver-port", str(nameserver_port))
     nameserver = f"127.0.0.1:{nameserver_port}"

@@ -135,7 +135,6 @@ class ErrorCode(IntEnum):
 
     @property
     def text(self) -> str:
-        """The reference's text."""
         return _TEXTS[self]
 
 
@@ -324,7 +323,7 @@ def _equality(compare: Callable[[Value, Value], bool]) -> Callable[[_Node, _Node
 
 
 def _comparison(compare: Callable[..., bool]) -> Callable[[_Node, _Node], _Node]:
-    """Make a comparison of two strings, bytewise, or of two numbers."""
+    """Compare two strings, bytewise, or two numbers."""
 
     def make(left: _Node, right: _Node) -> _Node:
         first, second = left.evaluate, right.evaluate

@@ -89,7 +89,6 @@ _ASCII_MAX: Final = 0x7F
 
 
 def to_index_hashes(hashes: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Convert unsigned `string_hash` values to `index_hash` values."""
     import numpy as np
 
     return np.where(hashes < _SIGN, hashes, (0 - hashes) & np.uint32(~_SIGN & MASK))
@@ -148,7 +147,6 @@ class HashedFront:
         self._number = self._begin * _TAIL_POWER
 
     def index_hash(self, text: bytes) -> int:
-        """`index_hash` of `begin` and `text`."""
         if len(text) < _TAIL:
             number = _hash_on(self._begin, text)
         else:
@@ -169,7 +167,6 @@ _FALLING: Final = tuple(tuple(reversed(_POWERS[:count])) for count in range(65))
 
 
 def _hash_on(number: int, units: bytes) -> int:
-    """Continue an unsigned hash with the following units."""
     count = len(units)
     if count >= len(_FALLING):
         for at in range(0, count, len(_FALLING) - 1):

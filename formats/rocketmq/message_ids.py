@@ -59,7 +59,6 @@ class UniqueId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> UniqueId:
-        """Read an id of 32 characters, or 56 with an IPv6 address."""
         data = _unhex("UniqueId", text)
         rest = data[-12:]
         return cls(

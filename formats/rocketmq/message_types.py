@@ -38,5 +38,4 @@ def priority_of(properties: Mapping[str, str]) -> int | None:
 
 
 def topic_type(attributes: Mapping[str, str]) -> str:
-    """Return the name of the type of messages that a topic is for."""
     return attributes.get(_TOPIC_TYPE, MessageType.NORMAL.name).upper()

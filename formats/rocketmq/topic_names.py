@@ -70,7 +70,7 @@ def fault_of_topic(topic: str) -> str | None:
 
 
 def fault_of_group(group: str) -> str | None:
-    """The reason why a group cannot have this name, in the original's words; None if it can."""
+    """The reason why a group cannot have this name, like `fault_of_topic`."""
     if fault := _fault("group", group):
         return fault
     if len(group) > _GROUP_MAX:

@@ -2,7 +2,7 @@
 
 The source is filled, and the bridge carries its messages. The measurement begins when a part of them has arrived, so
 that no program's start counts. Processor times are those of the processes and hold on a busy machine; rates by the
-clock do not. Slowness is not a failure: targets are printed beside measured figures.
+clock do not.
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ async def fill_blazingmq(node: NodeProcess, uri: str, arguments: argparse.Namesp
 
 
 async def fill_rocketmq(rocket: RocketProcess, topic: str, queues: int, arguments: argparse.Namespace) -> None:
-    """Send the messages to the queues in turn."""
     more = {each.name: str(each.value) for each in TYPED} if arguments.properties else {}
     sender = Sender("benchmark", topic)
     body = bytes(arguments.bytes)

@@ -1,7 +1,6 @@
 """The runner of scripts/benchmark-cluster: three nodes on this machine, with the official client.
 
-Strong consistency, messages of 1 KiB. Slowness is not a failure: targets are printed beside measured figures. Only the
-loss of an acknowledged message ends the run.
+Strong consistency, messages of 1 KiB. Only the loss of an acknowledged message ends the run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Common parts of the benchmarks: runs of bench at a node, and figures with their targets."""
+"""Common parts of the benchmarks: runs of bench at a node, and figures.
+
+Slowness is not a failure: targets are printed beside measured figures.
+"""
 
 from __future__ import annotations
 

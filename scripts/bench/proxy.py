@@ -1,7 +1,6 @@
 """The runner of scripts/benchmark-proxy: the cost of a proxy on this machine, and the outages that it bridges.
 
-Messages of 1 KiB, the official client. Slowness is not a failure: targets are printed beside measured figures. Only the
-loss of an acknowledged message ends a run.
+Messages of 1 KiB, the official client. Only the loss of an acknowledged message ends a run.
 """
 
 from __future__ import annotations

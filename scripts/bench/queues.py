@@ -1,7 +1,7 @@
 """The runner of scripts/benchmark-queues: the cost of many queues, clients, apps and messages on one node.
 
 Each case has its own node, in a temporary directory, and loads it with our own client. Figures to be compared are
-measured in turns in the same run. Slowness is not a failure: targets are printed beside the measured figures.
+measured in turns in the same run.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def many_queues() -> list[Figure]:
 
 
 def many_connections() -> list[Figure]:
-    """Measure 500 clients at once, each posting to and confirming from its own queue."""
+    """Measure 500 clients, each posting to and confirming from its own queue."""
     done = 0
 
     async def converse(session: Session, number: int) -> None:
@@ -247,7 +247,7 @@ class _FanOut:
 
 
 def fan_out() -> list[Figure]:
-    """Measure 30 apps of one queue, with a consumer and a connection for each, and one producer with a schedule."""
+    """Measure 30 apps of one queue, with a consumer and connection each, and one producer with a schedule."""
 
     async def main(node: NodeProcess) -> list[Figure]:
         queue_uri = f"bmq://bench.apps/prices-{secrets.token_hex(4)}"
@@ -332,7 +332,6 @@ print(size, time.monotonic() - began)
 
 
 async def read_page(port: int) -> tuple[int, float]:
-    """Read `/metrics` once; return its size and the time in seconds."""
     done = await trio.run_process([sys.executable, "-c", READ_PAGE, str(port)], capture_stdout=True)
     size, took_s = done.stdout.split()
     return int(size), float(took_s)

@@ -1,9 +1,8 @@
 """The runner of scripts/benchmark-rocketmq: a RocketMQ node on this machine, with Apache's Java client.
 
 Messages of 1 KiB, 1,000 in flight, a push consumer, ASYNC_FLUSH; producer and consumer are one Java process on the same
-processors. Slowness is not a failure: targets are printed beside measured figures. Only the loss of an acknowledged
-message ends a run. With --reference, Apache's own nameserver and broker take turns in the same run; with --versus, so
-does the node of another checkout. The ratios are printed at the end.
+processors. Only the loss of an acknowledged message ends a run. With --reference, Apache's own nameserver and broker
+take turns in the same run; with --versus, so does the node of another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations
@@ -83,7 +82,6 @@ class Ours:
 
     @property
     def ready_s(self) -> float:
-        """Time from start to readiness, in seconds."""
         return self.process.ready_s
 
 

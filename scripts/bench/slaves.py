@@ -78,7 +78,6 @@ class Sends:
 
 @contextmanager
 def _pair(folder: Path, *, is_controlled: bool) -> Iterator[tuple[RocketProcess, RocketProcess]]:
-    """Start a master over the store in `folder`, and make the process of its slave."""
     with ExitStack() as stack:
         if is_controlled:
             controller = stack.enter_context(ControllerProcess(folder / "controller"))

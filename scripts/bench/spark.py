@@ -271,7 +271,7 @@ def measure_query(store: LargeStore, lines: Path, dump: Usage) -> list[Figure]:
 
 
 def _answers(script: str, store: LargeStore, lines: Path) -> list[tuple[Any, object]]:
-    """Return the results of `script` for the store and for the lines, and their times in seconds."""
+    """Return the results of `script` for the store and for the lines, and the seconds that each took."""
     query = [sys.executable, "-c", script.format(cores=CORES)]
     return [_answer(use([*query, form, str(path)])) for form, path in (("bmq", store.directory), ("json", lines))]
 

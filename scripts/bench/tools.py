@@ -143,7 +143,6 @@ def use(work: Callable[[], object] | list[str]) -> Usage:
 
 
 def report(every: list[Case], title: str, records: int) -> Table:
-    """Make a table with the best run of each case."""
     load = os.getloadavg()[0]
     table = Table(box=None, pad_edge=False, title_justify="left")
     table.title = f"{title}; {os.cpu_count()} processors, load {load:.1f}"

@@ -158,7 +158,6 @@ SETTINGS: Final[Mapping[str, tuple[int, tuple[Measure, ...]]]] = {
 
 @contextmanager
 def _started(program: Path, name: str, count: int) -> Iterator[MixedCluster]:
-    """Start nodes of one of the programs, and remove them with their files."""
     foreign = range(1, count + 1) if name == OTHER else ()
     with (
         tempfile.TemporaryDirectory(prefix="bmqctl-versus-") as folder,

@@ -129,7 +129,6 @@ class Watch:
             del frame
 
     def watch(self, owner: Any, *names: str) -> None:
-        """Note calls of functions or methods."""
         for name in names:
             setattr(owner, name, self._noting(f"{getattr(owner, '__name__', owner)}.{name}", getattr(owner, name)))
 
@@ -175,7 +174,6 @@ class TrioWaits(trio.abc.Instrument):
 
 
 def install(file: Path, limit_ms: float) -> None:
-    """Watch the loop that this process is going to run."""
     lines = file.open("a", buffering=1)
     watch = Watch(limit_ms, lambda step: lines.write(json.dumps(step) + "\n"))
     make_poller, run = HOST.poller, trio.run

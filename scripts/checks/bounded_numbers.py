@@ -55,7 +55,6 @@ def _is_int(node: ast.AST) -> bool:
 
 
 def _is_number(node: ast.AST) -> bool:
-    """Return whether an expression is evidently a number."""
     match node:
         case ast.BinOp(op=ast.Add()):
             # An addition may concatenate texts.

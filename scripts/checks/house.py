@@ -34,7 +34,6 @@ class Figure(NamedTuple):
 
 
 def figures(product: Mapping[str, str], others: Mapping[str, str]) -> Iterator[Figure]:
-    """Yield the figures of modules, given as texts by path."""
     lines = [text.count("\n") for text in product.values()]
     found = [size for path, text in product.items() for size in sizes.sizes_of(path, text)]
     over = {
@@ -68,7 +67,6 @@ _FINDERS = frozenset(("subject_of",))
 
 
 def rooms(modules: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    """Return the packages and the loose modules at the top of bmqctl."""
     inside = [path.removeprefix("bmqctl/") for path in modules if path.startswith("bmqctl/")]
     return {path.partition("/")[0] for path in inside if "/" in path}, {path for path in inside if "/" not in path}
 

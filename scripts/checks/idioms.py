@@ -54,7 +54,6 @@ class Found(NamedTuple):
 
 
 def prose_of(text: str) -> Iterator[tuple[int, str]]:
-    """Yield a module's docstrings and comments with the numbers of their first lines."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)
@@ -74,7 +73,6 @@ def find(path: str, prose: Iterable[tuple[int, str]]) -> Iterator[Found]:
 
 
 def complaints(rates: Mapping[str, float], limits: Mapping[str, int]) -> list[str]:
-    """List the rooms above their limits."""
     return [
         f"{room}: {rate:.1f} idioms for each 1,000 lines of prose, the limit is {limits[room]}: "
         "see docs/contribute/prose.md"
@@ -84,7 +82,6 @@ def complaints(rates: Mapping[str, float], limits: Mapping[str, int]) -> list[st
 
 
 def read(root: Path, room: str) -> Iterator[tuple[str, list[tuple[int, str]]]]:
-    """Yield the files of a room, each with its prose."""
     for file in sorted((root / room).rglob("*.md" if room == "docs" else "*.py")):
         text = file.read_text()
         yield file.relative_to(root).as_posix(), [(1, text)] if room == "docs" else [*prose_of(text)]

@@ -72,7 +72,6 @@ def _within(node: ast.AST, path: str, prefix: str) -> Iterator[Size]:
 
 
 def _parameters(arguments: ast.arguments) -> int:
-    """Count the parameters, without `self` and `cls`."""
     named = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
     own = 1 if named and named[0] in ("self", "cls") else 0
     return len(named) - own + len(arguments.kwonlyargs) + bool(arguments.vararg) + bool(arguments.kwarg)

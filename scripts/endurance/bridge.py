@@ -216,7 +216,6 @@ class Soak:
     # -- faults
 
     async def lengthen(self) -> None:
-        """Wait for the duration of a fault."""
         await trio.sleep(self.random.uniform(*LENGTH_S))
 
     async def down(self, names: tuple[str, ...], *, is_stop: bool = False) -> None:
@@ -348,7 +347,6 @@ def main() -> None:
 
 
 async def _make_topics(port: int) -> None:
-    """Make both topics once the nameserver knows the broker."""
     until = trio.current_time() + HEAL_S
     while True:
         try:

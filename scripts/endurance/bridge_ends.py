@@ -56,7 +56,6 @@ class Relay:
                 raise Broken(f"the relay on port {self.port} does not listen")
 
     def kill(self) -> None:
-        """End it and its connections."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -52,7 +52,6 @@ class Producing:
         self._rate = rate
 
     async def pause(self, count: int) -> None:
-        """Wait as long as `count` messages take at the rate."""
         await trio.sleep(count / self._rate)
 
 
@@ -132,7 +131,6 @@ async def read_queue(port: int, uri: str) -> list[Number]:
 
 
 async def read_topic(port: int, topic: str) -> list[Number]:
-    """Read all messages of the first queue of a RocketMQ topic."""
     found: list[Number] = []
     async with Client.connect(HOST, port, TIMEOUT_S) as client:
         (queue, *_) = await client.queues(topic)

@@ -233,15 +233,12 @@ class Soak:
             self.group.nodes[number].start()
 
     def kill(self, numbers: list[int]) -> None:
-        """Kill nodes, and start them again later."""
         self._down(numbers, lambda number: self.group.nodes[number].kill())
 
     def stop(self, numbers: list[int]) -> None:
-        """Stop nodes, and start them again later."""
         self._down(numbers, lambda number: self.group.nodes[number].stop())
 
     def freeze(self, numbers: list[int]) -> None:
-        """Suspend nodes for a while."""
         for number in numbers:
             self.group.freeze(number)
         time.sleep(self.random.uniform(*FROZEN_S))

@@ -59,7 +59,6 @@ def longest_gap_s(acks: list[Ack], begin_s: float, end_s: float) -> float:
 
 
 def check_deliveries(acks: list[Ack], got: list[str], queues: int) -> list[str]:
-    """List all faults in the deliveries to consumers, for people."""
     faults = [f"a consumer was given {line}" for line in got if line.startswith("bad")][:_SHOWN]
     given: set[Sent] = set()
     newest: dict[int, int] = defaultdict(lambda: -1)
@@ -85,7 +84,6 @@ def check_deliveries(acks: list[Ack], got: list[str], queues: int) -> list[str]:
 
 
 def _files(store: Path, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the files of a commit log up to its end, with their offsets."""
     for path in sorted((store / "commitlog").iterdir()):
         offset = offset_of_name(path.name)
         if offset is not None and offset < end:

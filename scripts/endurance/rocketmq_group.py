@@ -98,7 +98,6 @@ class Group:
         return self._ports[number][2]
 
     def ha_port(self, number: int) -> int:
-        """The port from which a node's slaves copy."""
         return self._ports[number][3]
 
     @property
@@ -108,7 +107,6 @@ class Group:
     # -- processes
 
     def start(self) -> None:
-        """Start all nodes, and wait until they are in sync."""
         if self.network is not None:
             self.network.build()
         for node in self.nodes.values():

@@ -96,7 +96,6 @@ class Sender:
             self._room.release()
 
     def taken(self) -> None:
-        """Note that a consumer has a message."""
         if self._until_taken:
             self._room.release()
 
@@ -122,7 +121,6 @@ class Counting(MessageListener):  # type: ignore[misc]
 
 
 def sends(endpoint: str, topic: str, warm_s: float, measured_s: float, in_flight: int) -> None:
-    """Send without a pause."""
     sender = Sender(producer(endpoint, topic), topic, in_flight)
     sender.send_until(time.monotonic() + warm_s)
     tell("begin", 0)

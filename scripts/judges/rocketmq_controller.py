@@ -51,7 +51,6 @@ class ControllerProcess:
 
     @property
     def address(self) -> str:
-        """HOST:PORT of the controller."""
         return f"{HOST}:{self.port}"
 
     def start(self) -> None:
@@ -87,7 +86,6 @@ class ControllerProcess:
         )
 
     def pause(self) -> None:
-        """Suspend the controller, like a machine that does not answer."""
         os.kill(self._processes[-1].pid, signal.SIGSTOP)
 
     def resume(self) -> None:

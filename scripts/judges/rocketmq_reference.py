@@ -106,7 +106,6 @@ class ReferenceProcess:
         return self
 
     def _proxy_words(self, broker: Path) -> list[str]:
-        """Write the proxy's configuration and return its options."""
         proxy = self._folder / "proxy.json"
         ports = {"grpcServerPort": self._grpc_port, "remotingListenPort": free_port()}
         proxy.write_text(json.dumps({"rocketMQClusterName": "DefaultCluster", **ports}))
@@ -136,7 +135,6 @@ class ReferenceProcess:
         self._end(subprocess.Popen.terminate)
 
     def kill(self) -> None:
-        """End both as a crash would."""
         self._end(subprocess.Popen.kill)
 
     def _end(self, how: Callable[[subprocess.Popen[bytes]], None]) -> None:

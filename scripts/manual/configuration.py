@@ -50,7 +50,6 @@ _RANGES = {
 
 
 def configuration_pages() -> dict[str, str]:
-    """Return the pages by path: an index, and a page for each file."""
     pages = {
         path: page(f"# {text(name)}", about, *(_section(model) for model in models(root)))
         for path, (name, root, about) in FILES.items()

@@ -61,7 +61,6 @@ def _inner(kind: Kind) -> Iterator[Description]:
 
 
 def control_page() -> str:
-    """BlazingMQ's control messages."""
     found = messages_reached()
     return page(
         "# Control messages",
@@ -149,7 +148,6 @@ def header_codecs() -> list[HeaderCodec[Any]]:
 
 
 def requests_page() -> str:
-    """RocketMQ's requests, with their headers and those of their answers."""
     rows = [
         [str(number), code(RequestCode(number).name), *(_link(each.name) if each else "" for each in headers)]
         for number, headers in sorted(HEADERS.items())

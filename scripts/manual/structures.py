@@ -48,7 +48,6 @@ def layouts() -> list[Layout[Any]]:
 
 
 def meanings(layout: Layout[Any]) -> dict[str, str]:
-    """The meaning of each field, from its annotation."""
     hints = get_type_hints(layout.cls, include_extras=True)
     return {
         name: next((note for note in get_args(hint)[1:] if isinstance(note, str)), "") for name, hint in hints.items()
@@ -60,7 +59,6 @@ def anchor(name: str) -> str:
 
 
 def structure_section(layout: Layout[Any], level: int = 3) -> str:
-    """A structure: its description, drawing and fields."""
     told = meanings(layout)
     rows = []
     at = 0
@@ -109,7 +107,6 @@ def places() -> dict[str, str]:
 
 
 def structure_page(layout: Layout[Any]) -> str:
-    """The page of a structure: of connections or of files."""
     module = layout.cls.__module__
     return "wire.md" if module.startswith("formats.bmq.wire.") or module in _CARRIED else "files.md"
 

@@ -122,7 +122,6 @@ class MixedCluster:
 
     @property
     def brokers(self) -> list[Running]:
-        """The nodes and the proxies: all brokers for clients."""
         return [*self.nodes.values(), *self.proxies]
 
     def start(self, number: int) -> None:
@@ -138,7 +137,6 @@ class MixedCluster:
         return self.nodes[number].stop()
 
     def replace(self, number: int) -> None:
-        """Give a stopped node to the other program."""
         assert number not in self.running
         self.foreign ^= {number}
         self._make(number)
@@ -156,7 +154,6 @@ class MixedCluster:
         _quota(self.folders[number]).write_text(str(sum(path.stat().st_blocks * 512 for path in files)))
 
     def empty_disk(self, number: int) -> None:
-        """Make room again."""
         _quota(self.folders[number]).write_text(str(NO_QUOTA))
 
     def leader(self) -> int | None:
@@ -176,7 +173,6 @@ class MixedCluster:
         return found
 
     def command(self, number: int, words: str) -> str:
-        """Have a node carry out a command, and return its answer."""
         # A node that was just started may not listen yet.
         wait_until(lambda: self._listens(number), self.timeout_s, lambda: f"node {number} does not listen")
         with AdminClient(HOST, self.nodes[number].port, self.timeout_s) as client:

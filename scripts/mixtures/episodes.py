@@ -201,7 +201,6 @@ def attempts(setting: Setting) -> None:
 
 
 def _die(broker: Running, uri: str) -> bytes:
-    """Kill a consumer when it has its first message; return the message."""
     words = [sys.executable, "-m", "scripts.mixtures.victim", broker.uri, uri]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

@@ -38,7 +38,6 @@ class Setting:
         time.sleep(self.random.uniform(*DOWN_S))
 
     def program(self, number: int) -> str:
-        """Return the program of a node: theirs or ours."""
         return "theirs" if number in self.cluster.foreign else "ours"
 
 
@@ -105,7 +104,6 @@ FAULTS: dict[str, Callable[[Setting], None]] = {
 
 
 def stop_leader(setting: Setting) -> None:
-    """Stop the leader gracefully for a while."""
     number = setting.cluster.wait_leader()
     setting.cluster.stop(number)
     time.sleep(setting.other.uniform(*DOWN_S))
@@ -147,7 +145,6 @@ def kill_proxies(setting: Setting) -> None:
 
 
 def full_disk(setting: Setting) -> None:
-    """Fill the disk of one of our nodes for a while."""
     cluster = setting.cluster
     number = setting.other.choice(sorted(cluster.running - cluster.foreign))
     cluster.fill_disk(number)

@@ -203,7 +203,6 @@ def _log(store: Path, end: int) -> bytes:
 
 
 def _bodies(member: Member) -> set[bytes]:
-    """Read the bodies of all messages from a broker, as a consumer does."""
     found: set[bytes] = set()
     with Remote(member.broker.port) as remote:
         for queue_id in range(QUEUES):

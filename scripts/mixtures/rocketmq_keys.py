@@ -215,7 +215,6 @@ def _requests(topic: str) -> dict[str, Message]:
 
 
 def _credential(name: str, secret: str) -> dict[str, str]:
-    """The metadata of a signed call."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     signature = hmac.new(secret.encode(), at.encode(), hashlib.sha1).hexdigest()
     signs = f"MQv2-HMAC-SHA1 Credential={name}, SignedHeaders=x-mq-date-time, Signature={signature}"

@@ -58,7 +58,6 @@ def build(folder: Path) -> list[Manifest]:
 
 
 def _generate(folder: Path, generator: dict[str, Any], found: list[Manifest]) -> None:
-    """Make a ConfigMap of files, or add them to the existing one."""
     data = {(folder / name).name: (folder / name).read_text() for name in generator["files"]}
     there = [each for each in found if each["kind"] == "ConfigMap" and _name(each) == generator["name"]]
     if generator.get("behavior", "create") == "merge":

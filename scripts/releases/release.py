@@ -115,7 +115,6 @@ def _sum(file: Path) -> str:
 
 
 def _run(*command: str | Path, cwd: Path) -> None:
-    """Run a step. Raises `subprocess.CalledProcessError` if it fails."""
     print(f"release: {' '.join(map(str, command))}", flush=True)
     subprocess.run(command, cwd=cwd, check=True, stdin=subprocess.DEVNULL)
 

@@ -129,7 +129,6 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _home() -> Path:
-    """The folder of environments, logs and results."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bmqctl" / "conformance"
     home.mkdir(parents=True, exist_ok=True)
     return home
@@ -382,7 +381,6 @@ def _run_rocketmq(home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_grpc(language: str, home: Path, options: argparse.Namespace) -> int:
-    """Run one of version 5's clients; its output and the node's are kept."""
     name = f"rocketmq-grpc-{language}" + ("" if options.nameserver is None else "-other-broker")
     log = home / f"{name}.log"
     cases = options.expression.split(",") if options.expression else []
@@ -415,7 +413,6 @@ def _run_grpc(language: str, home: Path, options: argparse.Namespace) -> int:
 
 
 def _run_mqadmin(home: Path, options: argparse.Namespace) -> int:
-    """Run the commands of `mqadmin`; their output is kept."""
     name = "mqadmin-apache" if options.apache else "mqadmin"
     log = home / f"{name}.log"
     wanted = options.expression.split(",") if options.expression else None

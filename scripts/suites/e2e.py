@@ -148,7 +148,6 @@ def _run_java(wanted: Wanted, checkout: Path, place: Place, home: Path, log: Pat
 
 
 def _only(module: str, text: str) -> str:
-    """Leave one module of a `pom.xml`."""
     line = f"<module>{module}</module>"
     if line not in text:
         raise Unfit(f"the suite has no module {module}")
@@ -165,7 +164,6 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
 
 
 def _show(lines: Iterable[str], log: Path, shown: re.Pattern[str]) -> None:
-    """Keep lines in the log, and print those of progress."""
     with log.open("w") as out:
         for line in lines:
             out.write(line)

@@ -202,7 +202,6 @@ CASES: Final[tuple[Case, ...]] = (
 
 
 def _denied(words: str, name: str, reason: str = "") -> Case:
-    """A command that is refused because its user lacks the right."""
     return Case(name, words, (r"(?i)CODE: 16 |code 16: |No route info", *([reason] if reason else [])), "(?!)", 20)
 
 

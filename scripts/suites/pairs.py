@@ -226,7 +226,6 @@ def _send(environment: _Environment, words: Sequence[str], place: Place) -> floa
 
 
 async def _arrival(nameserver: str, topic: str) -> None:
-    """Wait for a while until a topic has a message."""
     host, _, port = nameserver.rpartition(":")
     async with Client.connect(host, int(port)) as client:
         pullers = [

@@ -146,7 +146,7 @@ def decode_from(cls: type[T], data: Buffer, offset: int) -> tuple[T, int]:
 
 
 def _bounds(length: int, at: int, end: int) -> tuple[int, bool]:
-    """Return the greatest possible end of the contents, and True if an end-of-contents mark ends them."""
+    """Return the greatest possible end of the contents, and True if a mark ends them."""
     return (end, True) if length == _INDEFINITE else (at + length, False)
 
 
@@ -307,7 +307,6 @@ def _integer(contents: Buffer, kind: Integer, at: int) -> int:
 
 
 def _skip(data: Buffer, at: int, end: int, identifier: int, length: int, depth: int) -> int:
-    """Skip an element and return the offset after it."""
     if length != _INDEFINITE:
         return at + length
     if not identifier & _CONSTRUCTED:

@@ -47,7 +47,7 @@ def encode(value: object) -> bytes:
 
 
 def to_json(value: object) -> dict[str, Any]:
-    """Convert a message to a dict for `json.dumps`: for people and tools."""
+    """Convert a message to a dict for `json.dumps`."""
     return _object(describe(type(value)), value)
 
 

@@ -188,7 +188,6 @@ def alternatives(*tags: int) -> _Alternatives:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def sequence(cls: type[T]) -> type[T]:
-    """Declare a message: immutable, made of keyword arguments only."""
     return keyword_record(cls)
 
 

@@ -48,7 +48,6 @@ def key_numbers(records: NDArray[Any], layout: Layout[Any], name: str) -> NDArra
 
 
 def key_bytes(number: int) -> bytes:
-    """Return the storage key of one of `key_numbers`."""
     return number.to_bytes(KEY_SIZE, "big")
 
 

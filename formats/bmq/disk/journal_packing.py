@@ -162,7 +162,6 @@ def pack_sync_point(
     data_file_offset_dwords: int,
     qlist_file_offset_words: int,
 ) -> None:
-    """Write a JournalOpRecord of type SYNCPOINT at `offset`."""
     _pack_journal_op(
         buffer,
         offset,

@@ -43,5 +43,5 @@ def _salt_bytes(salt: int) -> bytes:
 
 
 def hex_of(key: bytes) -> str:
-    """Format a key or GUID as the reference's tools print it."""
+    """Format a key or GUID as the reference's tools do."""
     return key.hex().upper()

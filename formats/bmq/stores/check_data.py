@@ -192,7 +192,6 @@ class DataChecker:
         raise AssertionError("the columns refuse what the decoder takes")
 
     def _crc32c(self, start: int, end: int) -> int:
-        """The checksum of a long message, computed piecewise."""
         crc = 0
         for at in range(start, end, WINDOW_SIZE):
             crc = crc32c(self._data.read(at, min(WINDOW_SIZE, end - at)), crc)

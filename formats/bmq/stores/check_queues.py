@@ -189,7 +189,6 @@ class QueueChecker:
             self._forget_apps(key, queue)
 
     def _forget_apps(self, key: bytes, queue: KnownQueue | None) -> None:
-        """Mark the queue's apps as unknown, after an unreadable entry."""
         self._app_counts.pop(key, None)
         self._without_apps.add(key)
         if queue is not None:

@@ -77,7 +77,7 @@ class LiveIndex:
         return found
 
     def add(self, rows: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Add rows with distinct keys that are absent."""
+        """Add absent rows with distinct keys."""
         import numpy as np
 
         if 2 * (self._used + len(rows)) > self._mask:

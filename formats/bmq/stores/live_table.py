@@ -73,7 +73,7 @@ class LiveTable:
         return self._index.find(self.rows, hashes, keys)
 
     def add(self, messages: NDArray[Any], hashes: NDArray[Any]) -> None:
-        """Add messages that are absent."""
+        """Add absent messages."""
         count = len(messages)
         if count > self._free_count:
             self._grow(count)

@@ -354,7 +354,6 @@ class Lives:
 
 
 def _step(**columns: Any) -> Step:
-    """Make a step whose columns are empty unless given."""
     import numpy as np
 
     empty: dict[str, Any] = {name: np.zeros(0, np.int64) for name in Step._fields}

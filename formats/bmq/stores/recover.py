@@ -151,7 +151,7 @@ def iter_data(buffer: Buffer) -> Iterator[DataRecord]:
 
 
 def iter_qlist(buffer: Buffer) -> Iterator[QueueRecord]:
-    """Yield a QLIST file's records up to a header of zeros or the end of the file. FormatError at a damaged one."""
+    """Yield a QLIST file's records, like `iter_data`."""
     offset = open_file(buffer, FileType.QLIST).first_record_offset
     while not _zeros(buffer, offset, 2 * WORD):
         record = parse_queue_record(buffer, offset)
@@ -160,7 +160,7 @@ def iter_qlist(buffer: Buffer) -> Iterator[QueueRecord]:
 
 
 def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
-    """Yield a ledger's records up to a header of zeros or the end of the file. FormatError at a damaged one."""
+    """Yield a ledger's records, like `iter_data`."""
     _, offset = open_ledger(buffer)
     while not _zeros(buffer, offset, WORD):
         record = parse_ledger_record(buffer, offset)
@@ -169,5 +169,4 @@ def iter_ledger(buffer: Buffer) -> Iterator[LedgerRecord]:
 
 
 def _zeros(buffer: Buffer, offset: int, size: int) -> bool:
-    """Return True if there are only zeros, or nothing, at `offset`."""
     return not any(buffer[offset : offset + size])

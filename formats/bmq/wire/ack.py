@@ -56,7 +56,7 @@ def pack_ack(status: int, correlation_id: int, guid: bytes, queue_id: int) -> by
 
 
 def pack_acks(status: int, correlation_id: int, guids: Sequence[bytes], queue_id: int) -> bytes:
-    """Encode messages like `pack_ack`, one for each GUID."""
+    """Encode a message for each GUID."""
     word, number = _WORD.pack(status << 24 | correlation_id), _QUEUE_ID.pack(queue_id)
     return word + (number + word).join(guids) + number if guids else b""
 

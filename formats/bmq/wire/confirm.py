@@ -42,7 +42,7 @@ _PLAIN: Final = CONFIRM_HEADER_BYTES[0]  # the sizes in current senders' headers
 
 
 def pack_confirms(queue_id: int, guids: Sequence[bytes], sub_queue_id: int) -> bytes:
-    """Encode messages like `pack_confirm`, one for each GUID."""
+    """Encode a message for each GUID."""
     number, sub_number = _ID.pack(queue_id), _ID.pack(sub_queue_id)
     return number + (sub_number + number).join(guids) + sub_number if guids else b""
 

@@ -107,7 +107,6 @@ def build_event(event_type: EventType, body: Buffer, type_specific: int = 0) -> 
 def build_schema_event(
     message: bytes, event_type: EventType = EventType.CONTROL, encoding: EncodingType = EncodingType.BER
 ) -> bytes:
-    """Build an event around an encoded schema message."""
     return build_event(event_type, message + padding(len(message)), encoding << 5)
 
 
@@ -120,7 +119,7 @@ def schema_encoding(type_specific: int) -> EncodingType:
 
 
 def schema_message(buffer: memoryview, start: int, end: int) -> memoryview:
-    """The encoded schema message in an event's body, without padding."""
+    """An event's encoded schema message, without padding."""
     return buffer[start : unpadded_end(buffer, start, end, "SchemaEvent.padding")]
 
 

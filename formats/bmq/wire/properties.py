@@ -163,12 +163,10 @@ def decode_properties(data: Buffer, schema_id: int) -> list[Property]:
 
 
 def _path(name: str) -> str:
-    """The property's path in a fault, without unprintable characters."""
     return f"{_PATH}.{name!r:.40}"
 
 
 def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
-    """List each property's type, the starts of its name and value, and the end of its value."""
     size = properties_size(data)
     sizes, _, count = _header(data)
     first = (sizes >> 24 & 7) * 2

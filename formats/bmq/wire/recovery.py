@@ -112,7 +112,7 @@ def append_chunk(
 
 
 def is_sound(chunk: RecoveryChunk) -> bool:
-    """Return True if the data has the digest in its header, or there is no digest."""
+    """Return True unless the header has another digest."""
     return chunk.md5 == NO_MD5 or chunk.md5 == _md5(chunk.data)
 
 

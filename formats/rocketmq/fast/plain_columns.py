@@ -57,7 +57,6 @@ class QueueColumns(NamedTuple):
     times: NDArray[np.int64]
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield offset, size, tags code and storing time of each record."""
         entries = CONSUME_QUEUE_ENTRY.words.iter_unpack(self.entries)
         for (offset, size, tags_code), stored_ms in zip(entries, self.times.tolist(), strict=True):
             yield offset, size, tags_code, stored_ms
@@ -229,7 +228,6 @@ def _is_text(field: bytes) -> bool:
 
 
 def _columns(places: _Places, offset: int, grouped: _Grouped, properties: PropertyColumns, count: int) -> PlainColumns:
-    """Build the result; `count` of the records may have been plain."""
     import numpy as np
 
     sizes = places.ends - places.starts

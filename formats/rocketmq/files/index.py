@@ -88,14 +88,12 @@ class IndexFile:
         self._set(self.header)
 
     def _set(self, header: IndexHeader) -> None:
-        """Cache the header fields that each entry needs."""
         self._begin_ms, self._begin_offset = header.begin_ms, header.begin_offset
         self._end_ms, self._end_offset = header.end_ms, header.end_offset
         self._slots_used, self.next_entry = header.slot_count, header.index_count
 
     @staticmethod
     def size_of(slots: int, entries: int) -> int:
-        """Size of a file in bytes."""
         return INDEX_HEADER.size + slots * SLOT_BYTES + entries * INDEX_ENTRY.size
 
     @property
@@ -109,7 +107,7 @@ class IndexFile:
         return self.next_entry >= self.entries
 
     def slot(self, number: int) -> int:
-        """The number of a slot's last entry, or 0."""
+        """The number of the slot's last entry, or 0."""
         at = INDEX_HEADER.size + number * SLOT_BYTES
         return int.from_bytes(self._buffer[at : at + SLOT_BYTES], "big", signed=True)
 

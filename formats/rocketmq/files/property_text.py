@@ -34,7 +34,7 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def _lines(text: str) -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """Yield each line with its continuations, and its name and value; None for a blank line or a comment."""
+    """Yield each line with its continuations, and its name and value, or None."""
     begin, logical, is_continued = 0, "", False
     for line in _LINE.finditer(text):
         content = line.group().rstrip("\r\n").lstrip(_BLANKS)

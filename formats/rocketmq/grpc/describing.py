@@ -70,7 +70,6 @@ class Declared(NamedTuple):
 
 
 def _describe(declared: Declared) -> Any:
-    """Return the `FileDescriptorProto` of a file."""
     file = descriptor_pb2.FileDescriptorProto(name=declared.path, package=declared.package, syntax="proto3")
     kinds = {field.kind.lstrip("*?") for fields in declared.messages.values() for field in fields}
     if not kinds.isdisjoint(_KNOWN):
@@ -125,7 +124,6 @@ def _describe_message(message: Any, fields: tuple[Field, ...], declared: Declare
 
 
 def _describe_map(message: Any, field: str, package: str) -> str:
-    """Describe the entries of a map of texts to texts; return the name of their type."""
     name = "".join(word.capitalize() for word in field.split("_")) + "Entry"
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True

@@ -130,7 +130,6 @@ def loads_file(text: str) -> Any:
 
 
 def has_half_pair(text: str) -> bool:
-    """Return whether a text contains half of a surrogate pair, which cannot be encoded."""
     return _HALF_PAIR.search(text) is not None
 
 
@@ -206,7 +205,6 @@ class _Repair:
             raise FormatError("json", 0, f"more than {self._keys_max} keys are no strings")
 
     def _without_objects(self, text: str) -> str:
-        """Move the objects that are keys, with their strings, from the text to `_objects`."""
         pieces: list[str] = []
         kept: list[str] = []
         end = taken = 0
@@ -241,7 +239,6 @@ class _Repair:
 
 
 def _with_strings(text: str, strings: list[str]) -> str:
-    """Put the strings, in order, in the places of their marks."""
     pieces = text.split(_STRING_MARK)
     joined = [""] * (len(pieces) + len(strings))
     joined[::2] = pieces
@@ -275,7 +272,6 @@ def dumps_pretty_item(key: str | int | ObjectKey, value: Any, depth: int) -> str
 
 
 def without_lines(text: str) -> str:
-    """Convert the output of `dumps_pretty` into that of `dumps`."""
     # In strings, line breaks and tabs are escaped.
     return text.replace(_LINE, "").replace(_TAB, "")
 

@@ -260,7 +260,7 @@ def _language(name: object) -> LanguageCode:
 
 
 def _to_json(frame: Frame) -> bytes:
-    """Encode the header as fastjson does: sorted by name, without nulls."""
+    """Encode the header sorted by name, without nulls, like fastjson."""
     ext_fields = ""
     if frame.ext_fields is not None:
         pairs = [f"{_quoted(name)}:{_quoted(value)}" for name, value in frame.ext_fields.items()]
@@ -283,7 +283,6 @@ _INT: Final = struct.Struct(">i")
 
 
 def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:
-    """Read a text after its length field; return it and its end."""
     begin = at + width.size
     if begin > len(header):
         raise FormatError(f"Frame.{what}", at, "its length is cut off")

@@ -132,7 +132,7 @@ _NAMES: Final = {cls: kind for kind, cls in KINDS.items()}
 
 
 def encode_message(message: Message) -> tuple[str, bytes]:
-    """Encode a message: its kind, and the body of its frame."""
+    """Encode a message as its kind and the body of its frame."""
     kind = _NAMES[type(message)]
     return kind, _CODECS[kind].write(message)
 
@@ -220,7 +220,6 @@ def read_block(data: bytes, at: int) -> Block | None:
 
 
 def find_block(data: bytes, at: int) -> int | None:
-    """Find the first whole block at or after an offset."""
     while (at := data.find(_MAGIC, at)) >= 0:
         if read_block(data, at) is not None:
             return at

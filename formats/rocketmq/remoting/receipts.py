@@ -55,7 +55,6 @@ class Receipt(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """The time at which the message becomes visible again."""
         return self.popped_ms + self.invisible_ms
 
     @property
@@ -126,7 +125,6 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def kind_of_topic(topic: str) -> str:
-    """The word for a topic's kind in handles."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY
@@ -136,20 +134,17 @@ def kind_of_topic(topic: str) -> str:
 
 
 def start_info(topic: str, queue_id: int, offset: int) -> str:
-    """Encode a queue and the offset at which its checkpoint begins."""
     return f"{kind_of_topic(topic)} {queue_id} {offset}"
 
 
 def offsets_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
-    """Encode the popped offsets of a queue."""
     return f"{kind_of_topic(topic)} {queue_id} {','.join(map(str, offsets))}"
 
 
 def offset_counts_info(topic: str, queue_id: int, offset: int, count: int) -> str:
-    """Encode the number of earlier pops of a message that is consumed in order."""
     return f"{kind_of_topic(topic)} qo{queue_id}%{offset} {count}"
 
 
 def queue_count_info(topic: str, queue_id: int, count: int) -> str:
-    """Encode one number of earlier pops for a whole queue, which older clients read."""
+    """Encode one number of earlier pops for a queue, for older clients."""
     return f"{kind_of_topic(topic)} {queue_id} {count}"

@@ -102,7 +102,6 @@ class ClusterBench:
             self._timed(process, process.node.tick)
 
     def until(self, wanted: Callable[[], object]) -> None:
-        """Continue until a condition holds and nothing is left to do."""
         end = self.cluster.now.ms + 600_000
         while self._step() or not wanted():
             if not self._moved or self.cluster.now.ms % 100 == 0:

@@ -110,7 +110,6 @@ def write_user(user: UserInfo) -> bytes:
 
 
 def write_users(users: list[UserInfo]) -> bytes:
-    """Encode the body, or the file, with users."""
     return fastjson.dumps([_USER.write_value(user) for user in users]).encode()
 
 

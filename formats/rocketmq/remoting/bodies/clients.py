@@ -217,7 +217,6 @@ class ConsumerOffsets(NamedTuple):
 
     @property
     def changed_ms(self) -> int:
-        """The time of the last change in a store's two files."""
         return self.data_version.timestamp
 
 

@@ -176,7 +176,7 @@ def read_client_offsets(body: Buffer) -> dict[MessageQueue, int]:
 
 
 def write_client_offsets(clients: dict[str, dict[MessageQueue, int]]) -> bytes:
-    """Encode the offsets that clients have in memory, by client id."""
+    """Encode clients' offsets in memory, by client id."""
     tables = {
         client: {fastjson.ObjectKey(_QUEUE.write_value(queue).items()): offset for queue, offset in offsets.items()}
         for client, offsets in clients.items()

@@ -75,7 +75,6 @@ class CheckPoint(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """The time at which unacknowledged messages become visible again."""
         return self.popped_ms + self.invisible_ms
 
     @property

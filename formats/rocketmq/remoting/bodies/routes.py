@@ -243,7 +243,7 @@ class _Attributes(dict[str, dict[str, str]]):
 
 
 def _topic_of_words(words: list[str], attributes: _Attributes) -> TopicConfig:
-    """Return the topic of a compressed registration: name, read and write queues, permission, filter, attributes."""
+    """Parse name, read and write queues, permission, filter and attributes."""
     if len(words) < _TOPIC_WORDS_MIN:
         raise FormatError("TopicConfig", 0, f"has {len(words)} words, fewer than {_TOPIC_WORDS_MIN}")
     name, reads, writes, perm, filter_type, *rest = words

@@ -67,28 +67,25 @@ class Span(NamedTuple):
 
 
 def write_topic_stats(queues: dict[MessageQueue, QueueOffsets], per_second: float) -> bytes:
-    """Encode the answer to GET_TOPIC_STATS_INFO; `per_second` counts messages sent to the topic."""
+    """Encode the topic's queues; `per_second` counts messages sent to it."""
     table = {_key(queue): _OFFSETS.write_value(each) for queue, each in queues.items()}
     return _dump({"offsetTable": table, "topicPutTps": per_second})
 
 
 def progress_items(queues: Mapping[MessageQueue, GroupProgress]) -> list[str]:
-    """Encode a group's progress in queues, for `write_consume_stats`."""
     return [fastjson.dumps_item(_key(queue), _PROGRESS.write_value(each)) for queue, each in queues.items()]
 
 
 def write_consume_stats(items: Iterable[str], per_second: float) -> str:
-    """Encode the answer to GET_CONSUME_STATS; `per_second` counts messages delivered to the group."""
+    """Encode a group's progress; `per_second` counts messages delivered to it."""
     return fastjson.dumps({"consumeTps": per_second, "offsetTable": fastjson.Items(items)})
 
 
 def read_topic_stats(body: Buffer) -> dict[MessageQueue, QueueOffsets]:
-    """Decode the answer to GET_TOPIC_STATS_INFO."""
     return {queue: _OFFSETS.read_value(each) for queue, each in _offset_table("TopicStatsTable", body)}
 
 
 def read_consume_stats(body: Buffer) -> dict[MessageQueue, GroupProgress]:
-    """Decode the answer to GET_CONSUME_STATS."""
     return {queue: _PROGRESS.read_value(each) for queue, each in _offset_table("ConsumeStats", body)}
 
 
@@ -117,7 +114,6 @@ def write_all_consume_stats(address: str, groups: Mapping[str, list[str]], left:
 
 
 def write_broker_stats(minute: Span, hour: Span, day: Span) -> bytes:
-    """Encode the answer to VIEW_BROKER_STATS_DATA."""
     spans = {"statsDay": day, "statsHour": hour, "statsMinute": minute}
     return _dump(
         {name: {"avgpt": each.mean, "sum": each.total, "tps": each.per_second} for name, each in spans.items()}

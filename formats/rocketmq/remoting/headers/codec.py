@@ -106,7 +106,6 @@ class HeaderCodec(Generic[H]):
         return read_fields
 
     def _generate_write(self) -> Callable[[H], dict[str, str]]:
-        """Generate and compile `write`, as straight-line code like that of `read`."""
         lines = []
         for number, field in enumerate(self.fields):
             value = f"v{number}"

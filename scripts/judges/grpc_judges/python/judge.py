@@ -175,7 +175,6 @@ def receive(consumer: Any, most: int = 32, hidden_s: int = HIDDEN_S) -> list[Any
 
 
 def take(consumer: Any, count: int, most: int = 32) -> list[Any]:
-    """Receive and acknowledge `count` messages."""
     got: list[Any] = []
     end = time.monotonic() + PATIENCE_S
     while len(got) < count and time.monotonic() < end:
