@@ -1,8 +1,8 @@
 """Immutable classes of named fields, declared like dataclasses in a fifth of the time.
 
-For each frozen dataclass Python compiles six methods, which takes half a millisecond: with the hundreds of messages and
-results of a command, a noticeable part of its start. Here all classes share the methods. Objects take longer to make
-than a dataclass's, so these classes are not for hot paths.
+Python compiles six methods for each frozen dataclass, in half a millisecond: with a command's hundreds of messages and
+results, a noticeable part of its start. Here all classes share the methods. Objects take longer to make than a
+dataclass's, so these classes are not for hot paths.
 """
 
 from __future__ import annotations

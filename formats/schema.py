@@ -14,7 +14,7 @@ From it a `Layout` derives three codecs, which the tests check against each othe
 
 - `construct`: readable and slow, for tools and documentation;
 - `unpack`, `pack`, `pack_into`: `struct` plus generated shifts and masks, for hot paths. `words` is the bare
-  `struct.Struct`, whose items are whole words, for code that needs one field of a million records;
+  `struct.Struct`, whose items are whole words;
 - `dtype`: numpy, for whole-file scans; `column(array, name)` gives one field, bit fields included.
 
 Code that needs only a few fields derives their places: `offset`, `span`, `word` and `mask` of a field, `partial` for a

@@ -2,7 +2,7 @@
 
 `GuidFields` are those of version 1, the only one in use. The timer tick counts nanoseconds since the generator's start;
 the client id is the head of an MD5 of properties that identify the generator. A producer's identity gives the broker
-its client id and the time of tick 0. Readers treat a GUID as opaque, except to print it.
+both. Readers treat a GUID as opaque, except to print it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The runner of scripts/benchmark-client: the client library and the official Python client, compared in one run.
 
-One node, one producer and then one consumer. The programs take turns in each round, each in its own process; the median
-of the rounds' ratios is printed. Processor times are those of the client's process with all its threads.
+One node, one producer and then one consumer. The programs take turns, each in its own process; the median of the
+rounds' ratios is printed. Processor times are those of the client's process with all its threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-grpc: a RocketMQ node on this machine, with version 5's official Python client.
 
 Messages of 1 KiB, 100 in flight (not yet acknowledged, or not yet consumed); the client is one process on the same
-processors. With --reference, Apache's own nameserver, and its broker and proxy in one process, take turns in the same
-run; with --versus, so does the node of another checkout. The ratios are printed at the end.
+processors. With --reference, Apache's own nameserver, and its broker and proxy in one process, take turns; with
+--versus, the node of another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Messages of 1 KiB, 1,000 in flight, a push consumer, ASYNC_FLUSH; producer and consumer are one Java process on the same
 processors. Only the loss of an acknowledged message ends a run. With --reference, Apache's own nameserver and broker
-take turns in the same run; with --versus, so does the node of another checkout. The ratios are printed at the end.
+take turns; with --versus, the node of another checkout. The ratios are printed at the end.
 """
 
 from __future__ import annotations

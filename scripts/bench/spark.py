@@ -2,14 +2,12 @@
 
 A store is exported (`bmqctl spark-export`: the tables records and messages, as a whole process), and one of twice the
 size. Then the same tables are made from the JSON lines that the storage tool prints, by `spark.read.json` and joins.
-Counts and sums are queried in both ways, and with DuckDB over the same lines. All three must agree, and both exports
-must have the same number of rows.
+Counts and sums are queried in both ways, and with DuckDB over the same lines. All must agree, and both exports must
+have the same number of rows.
 
 The outcomes of the messages are queried twice in a session: the first time includes starting processes and loading
-code.
-
-Wall time depends on the machine's other load, so processor time is given too. Memory is that of the largest process of
-a kind, for Python's workers without mapped files. Both are sampled twice a second.
+code. Wall time depends on the machine's other load, so processor time is given too. Memory is that of the largest
+process of a kind, for Python's workers without mapped files. Both are sampled twice a second.
 
 With `--rocketmq` the messages of RocketMQ stores are exported.
 """

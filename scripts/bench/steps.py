@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-steps: the longest step of a node with very many messages stored.
 
 The node is the broker's own core on mapped files in a temporary directory, without its shell, so that each step can be
-measured: the one that begins a case, then all that follow from it. Between these steps another client posts a message;
-its wait for the acknowledgment is the other figure. Clock times include other load on the machine; CPU times are the
+measured: the one that begins a case, then all that follow from it. Between them another client posts a message; its
+wait for the acknowledgment is the other figure. Clock times include other load on the machine; CPU times are the
 process's own.
 """
 

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark-tools: scan, summary, dump and validate of a generated store.
 
 The best of several runs of a case counts: wall time, and processor time, which says more on a machine with other load.
-Its rate is compared with that of a yardstick over the same file: a plain read of it in blocks, and one numpy pass over
-the types in memory. Commands are whole processes, start and imports included.
+Its rate is compared with that of a plain read of the file in blocks, and of one numpy pass over the types in memory.
+Commands are whole processes, start and imports included.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The runner of scripts/benchmark --versus: our node and another broker's executable, in turn.
 
-Both have the same configuration files, clients and machine, one at a time; a round is a run of each, and rounds begin
-with one and the other in turn. The ratio of a figure is taken in each round. Nothing is compared on a machine that is
-busy with other work: that would measure the scheduler.
+Both have the same configuration files, clients and machine, one at a time; a round is a run of each, and the two begin
+rounds in turn. The ratio of a figure is taken in each round. On a machine that is busy with other work nothing is
+compared: that would measure the scheduler.
 """
 
 from __future__ import annotations

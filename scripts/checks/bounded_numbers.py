@@ -4,9 +4,9 @@
 
 RocketMQ's modules read untrusted texts: properties of messages, fields of headers, names of files. `int` and
 `str.isdecimal` accept digits of all scripts, and `int` raises for more than 4,300 digits. So only
-`formats.rocketmq.numbers` and the modules of `EXCEPTIONS` may use them there. `int` may be applied to an expression
-that is evidently a number: a member of an enumeration, arithmetic, an item of a column that is an attribute, or any
-expression in a module that uses NumPy.
+`formats.rocketmq.numbers` and the modules of `EXCEPTIONS` may use them. `int` may be applied to an expression that is
+evidently a number: a member of an enumeration, arithmetic, an item of a column that is an attribute, or any expression
+in a module that uses NumPy.
 """
 
 from __future__ import annotations

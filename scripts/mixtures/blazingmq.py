@@ -1,11 +1,11 @@
 """The runner of scripts/mixed: clusters of our nodes and the reference's, under load, with faults.
 
-A scenario is drawn from a seed: the program of each node, the sizes of files, the proxies, and a sequence of faults of
-nodes and of episodes with their own queues. Each tenth scenario is a single node that both programs run in turn.
-Meanwhile the official client sends streams through strongly consistent queues, in some scenarios with a fan-out and
-consumers with expressions. In the end every acknowledged message has arrived, in the order of its producer, as it was
-posted; the nodes are killed at one moment, `bmqctl journal validate` finds no fault in any store, `journal diff` no
-difference between two of them, and the reference's storage tool reads each journal.
+A scenario is drawn from a seed: the program of each node, the sizes of files, the proxies, and a sequence of faults and
+of episodes with their own queues. Each tenth scenario is a single node that both programs run in turn. Meanwhile the
+official client sends streams through strongly consistent queues, in some scenarios with a fan-out and consumers with
+expressions. In the end every acknowledged message has arrived as posted, in the order of its producer; the nodes are
+killed at one moment, `bmqctl journal validate` finds no fault in any store, `journal diff` no difference between two of
+them, and the reference's storage tool reads each journal.
 """
 
 from __future__ import annotations

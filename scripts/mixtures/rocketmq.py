@@ -2,7 +2,7 @@
 
 A SYNC_MASTER with inSyncReplicas=2 takes messages, each acknowledged by its slave, too. The slave is killed in the
 middle, and messages are sent while it is down. In the end both commit logs must be the same byte for byte, and both
-brokers must serve the same queues. Groups with a controller are in `mixed_rocketmq_controlled`.
+brokers must serve the same queues. Groups with a controller are in `rocketmq_controlled`.
 """
 
 from __future__ import annotations

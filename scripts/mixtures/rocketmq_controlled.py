@@ -2,7 +2,7 @@
 
 The master takes messages, which all brokers in sync must have. It is killed; another broker is elected and takes more.
 The old one comes back as a slave. Then the controller is stopped, the slaves are killed, and the master takes messages
-that no other broker has: after it has restarted and the controller is back, it has to drop them. In the end all commit
+that no other broker has: once it has restarted and the controller is back, it has to drop them. In the end all commit
 logs are the same byte for byte, and have every acknowledged message.
 """
 

@@ -34,7 +34,7 @@ SIZE = 512
 # Number of a reader's late messages in the report, for a search in brokers' logs.
 LATE_SHOWN = 3
 HALVES: dict[str, Callable[[int], bool]] = {"n < 50": lambda n: n < 50, "n >= 50": lambda n: n >= 50}
-# Each app's expression in mixed_config.APPS, in Python.
+# Each app's expression in `config.APPS`, in Python.
 WANTED: dict[str, Callable[[int], bool]] = {
     "foo": lambda n: True,
     "bar": lambda n: n < 40,

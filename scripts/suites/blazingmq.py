@@ -1,12 +1,11 @@
 """The runner of scripts/conformance: the reference's suites, from a checkout, against our programs.
 
-The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; small wrapper
-scripts replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs a
-running broker: it gets our node on the checkout's own broker configuration. The Java client's (--java) starts brokers
-from a folder: see `conformance_java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin), npm's
-client ali-ons (--npm) and version 5's clients for Node.js, Java, Go and Python (--grpc) need no checkout: Maven, npm,
-Go and pip fetch them. Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see
-`conformance_e2e`.
+The broker's suite (CHECKOUT of bloomberg/blazingmq) starts executables that the environment names; wrapper scripts
+replace them and start bmqctl. The client's suite (--sdk, CHECKOUT of bloomberg/blazingmq-sdk-python) needs a running
+broker: our node on the checkout's broker configuration. The Java client's (--java) starts brokers from a folder: see
+`java`. RocketMQ's Java client (--rocketmq), its administration tool (--mqadmin), npm's client ali-ons (--npm) and
+version 5's clients for Node.js, Java, Go and Python (--grpc) need no checkout: Maven, npm, Go and pip fetch them.
+Apache's end-to-end suites (--e2e) are those of a checkout of apache/rocketmq-e2e: see `e2e`.
 
 Each suite has its own environment outside the tree, since the broker's Python package and the official client are both
 named `blazingmq`. The results of the cases are kept there too, and a run reports changes.

@@ -1,10 +1,10 @@
 """BER codec for schema messages, byte for byte as BDE's `balber::BerEncoder` writes them with default options.
 
-A message is a SEQUENCE of indefinite length; so are its nested messages, arrays and choices, under the context-specific
-tag that the schema gives them. Every element with a value is written, defaults and empty arrays included; only an
-optional element that is None is omitted. Array elements carry the universal SEQUENCE tag. Integers are minimal two's
-complement (an unsigned one whose top bit is set is preceded by a zero byte), enumerations are encoded as integers, text
-is UTF-8, and primitive lengths take the shortest form.
+A message is a SEQUENCE of indefinite length; so are its nested messages, arrays and choices, under the schema's
+context-specific tags. Every element with a value is written, defaults and empty arrays included; only an optional
+element that is None is omitted. Array elements carry the universal SEQUENCE tag. Integers are minimal two's complement
+(an unsigned one whose top bit is set is preceded by a zero byte), enumerations are integers, text is UTF-8, and
+primitive lengths take the shortest form.
 
     30 80                        OpenQueue request in a ControlMessage
        80 01 02                  rId = 2
@@ -16,9 +16,9 @@ is UTF-8, and primitive lengths take the shortest form.
     00 00
 
 The decoder also accepts definite lengths, skips elements with an unknown tag, and rejects everything that the reference
-rejects: wrong classes and forms, integers too wide for their type, unknown enumerators. It is stricter than the
-reference: text must be UTF-8, an integer must have a byte, a choice must hold an alternative of this schema, and
-nesting is limited to `MAX_DEPTH`.
+rejects: wrong classes and forms, integers too wide for their type, unknown enumerators. Unlike the reference, it also
+rejects text that is not UTF-8, integers without a byte, choices without an alternative of this schema, and nesting
+beyond `MAX_DEPTH`.
 """
 
 from __future__ import annotations

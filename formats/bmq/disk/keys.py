@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Storage keys: the five bytes that identify a queue, an app or a file (source: mqbu::StorageKey, mqbs::StorageUtil).
 
-The reference derives a key from the name and the time: a queue that is created again gets another key, and does not
-take the old queue's records for its own. The creator of a queue derives its key; replicas, restarts and consumers read
-the key from the cluster-state ledger or the QLIST file.
+A key derives from the name and the time: a queue that is created again gets another key, and does not take the old
+queue's records for its own. The creator of a queue derives its key; all others read it from the cluster-state ledger or
+the QLIST file.
 """
 
 from __future__ import annotations

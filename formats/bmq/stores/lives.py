@@ -1,8 +1,8 @@
 """The lives of messages, followed through a journal chunk by chunk, from a message's record to its end.
 
-Memory grows with the messages alive at a time (about 200 bytes each), the queues and apps, and the chunk, not with the
-journal. `Lives.feed` takes chunks in the journal's order and returns the messages that arrived, the messages that ended
-and why, and the records that do not fit. The result does not depend on the chunks' sizes.
+Memory grows with the messages alive (about 200 bytes each), the queues and apps, and the chunk, not with the journal.
+The result does not depend on the chunks' sizes. All steps work on whole columns: a chunk costs a sort of its records,
+and a probe for each message.
 
 The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recoverMessages):
 
@@ -15,8 +15,6 @@ The rules are the reference's (mqbs::FileBackedStorage, mqbs::FileStore::recover
 - The purge or deletion of a queue ends all of its messages, without a record for each. A purge of one app ends none:
   it takes them from the app, from a start (lease id, sequence number) on, and deletions follow for messages that no
   other app wants. The removal of an app follows a purge of its messages, and does nothing by itself.
-
-All steps work on whole columns: a chunk costs a sort of its records, and a probe for each message.
 """
 
 from __future__ import annotations

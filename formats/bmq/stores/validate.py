@@ -1,8 +1,7 @@
 """Validation of a store's files: faults with their codes and offsets in bytes. Does no I/O of its own.
 
-`validate_file_set` checks the three files of a partition against each other: every journal record's shape, order and
-fields, every payload's header and checksum, references and sync points. `validate_file` checks one file alone. Faults
-are yielded as they are found; a caller may stop at any time.
+`validate_file_set` checks the three files of a partition against each other, `validate_file` one file alone. Faults are
+yielded as they are found; a caller may stop at any time.
 """
 
 from __future__ import annotations
@@ -265,8 +264,8 @@ class SetChecker:
         """Yield the fault after the last record: the rest of an interrupted write, or damage that hides more records.
 
         A broker may be writing. The records after the end are counted before the one at the end is read: a broker that
-        writes records in order has written that one first. A broker that copies several records at once may write the
-        beginning of the first one last: `settle` waits for it.
+        writes records in order has written that one first. A broker that copies several at once may write the beginning
+        of the first one last: `settle` waits for it.
         """
         name, end = self.journal.name, self._extent.end
         while True:

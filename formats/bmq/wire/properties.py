@@ -3,10 +3,10 @@
 A `MessagePropertiesHeader`, a `MessagePropertyHeader` for every property, then every property's name and value, then
 padding to words.
 
-In the older encoding (the message's schema id is 0) a property's header has its value's length. In the newer one (a
-schema id above 0) it has the offset of its name from the first name, so that a reader that knows the schema, which
-fixes the names' positions, reads one property without the others. A schema id is twice a number, plus 1 if the sender
-reuses the number; number 0 is no schema, so that schema id 1 is the newer encoding without a schema.
+In the older encoding (schema id 0) a property's header has its value's length. In the newer one it has the offset of
+its name from the first name: a reader that knows the schema, which fixes the names' positions, reads one property
+without the others. A schema id is twice a number, plus 1 if the sender reuses the number; number 0 is no schema, so
+that schema id 1 is the newer encoding without a schema.
 """
 
 from __future__ import annotations

@@ -168,8 +168,8 @@ def pushes_to_one(buffer: bytes, start: int, end: int, make: type[T]) -> tuple[l
     """Read the first messages of `buffer[start:end]` that are for one and the same subscription.
 
     Each is a `make` of flags, GUID, compression, schema id, subscription id, size of the options, and data: a copy,
-    since a client keeps it longer than the event. Also returns the offset of the first message for `iter_pushes`: one
-    with another subscription, several or none, another header or no payload, or a malformed one.
+    since a client keeps it longer than the event. Also returns the offset of the first message for `iter_pushes`: with
+    another subscription, several or none, another header or no payload, or malformed.
     """
     found: list[T] = []
     add = found.append

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests to store messages that resemble an earlier one, read without patterns.
 
-A producer's requests often differ in nothing but queue, time, number, body and unique id. The common parts are compared
-as a whole. `send_frames` reads requests of every other form, with the same results.
+A producer's requests often differ only in queue, time, number, body and unique id; the rest is compared as a whole.
+`send_frames` reads requests of every other form, with the same results.
 """
 
 from __future__ import annotations

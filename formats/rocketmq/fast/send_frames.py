@@ -3,7 +3,7 @@
 
 The headers that a producer sends to a topic differ only in queue, time, properties and request number. A pattern for
 each encoding, made from the header's declaration, separates these fields from the rest; the first header with the same
-rest (`Posted.rest`) gives the values of all other fields.
+rest (`Posted.rest`) gives the values of the others.
 
 The patterns match printable ASCII, fields in the order of the declaration, and properties with a name and a value each.
 Other frames are left to `frame.next_frame`.

@@ -1,10 +1,9 @@
-"""The timer wheel and its log, which keep messages with a delivery time of their own.
+"""The timer wheel and its log, which keep messages with their own delivery time.
 
 Source: Slot, TimerWheel, TimerLog.
 
-The wheel is a table of slots, one for each tick of two rounds: the slot of a time is its number of ticks modulo the
-number of slots. A slot names the first and the last record of its time in the timer log; each record names the previous
-one.
+The wheel is a table of slots, one for each tick of two rounds: a time's slot is its number of ticks modulo the number
+of slots. A slot names the first and the last record of its time in the timer log; each record names the previous one.
 
 Only tests use this module, to read a store of the original: bmqctl keeps delayed messages in other ways.
 """

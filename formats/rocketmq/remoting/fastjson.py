@@ -5,14 +5,14 @@ Unlike standard JSON, the key of an object may be a bare number (`{0:650}`) or a
 `ObjectKey`, which `dumps` writes in the same form.
 
 Input is untrusted, so the standard library's C decoder reads all of it. In other texts, regular expressions that read
-each character at most a few times first replace the keys by strings; such texts have bounds of their own. The keys are
+each character at most a few times first replace the keys by strings; such texts have their own bounds. The keys are
 looked for in the text without its strings, which costs less than a match for each string.
 
 Half of a surrogate pair, which only an escape can express, is refused, since it could not be written again.
 
 `dumps_pretty` writes the layout of configuration files: a tab per level, no space after a colon, and a line for each
-item of a list. There, Java arrays of numbers stand on one line: they are tuples here, and lists elsewhere. `loads_file`
-distinguishes them; `loads` returns lists for both.
+item of a list. Java arrays of numbers are tuples, on one line; `loads_file` distinguishes them, and `loads` returns
+lists for both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Mutual proof of a shared secret between two bmqctl nodes, when one connects to the other.
 
-The original has no such format. The listener sends a challenge, random bytes. The dialer answers with random bytes of
-its own and a code, and the listener replies with another code. A code is the HMAC-SHA256, with the secret as the key,
-of its sender's role, the listener's port, the dialer's name and the random bytes of both. The dialer's code comes
-first, so that a stranger that connects receives no code with which it could guess a short secret.
+The original has no such format. The listener sends a challenge, random bytes. The dialer answers with its own random
+bytes and a code, and the listener replies with another code. A code is the HMAC-SHA256, with the secret as the key, of
+its sender's role, the listener's port, the dialer's name and the random bytes of both. The dialer's code comes first: a
+stranger that connects receives no code with which it could guess a short secret.
 
 In the remoting protocol, requests with `CODE` carry the proof: the answer to the first one, which has no body, is the
 challenge, and the answer to the second one is the listener's code. On a connection for replication, the proof precedes

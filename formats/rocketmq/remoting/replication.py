@@ -1,14 +1,14 @@
 """The stream that copies a master's commit log to its slaves, in both of its forms.
 
-The plain form is for configured masters and slaves (source: DefaultHAConnection, DefaultHAClient): the slave reports
+In the plain form, for configured masters and slaves (source: DefaultHAConnection, DefaultHAClient), the slave reports
 the end of its log, and the master sends the bytes after it, in pieces that need not end with a record.
 
-The form with epochs is for brokers with a controller (source: AutoSwitchHAConnection, AutoSwitchHAClient): the slave
-introduces itself, the master answers with its epochs, by which the slave truncates its log, and then every piece
-carries its epoch and the confirmed offset.
+In the form with epochs, for brokers with a controller (source: AutoSwitchHAConnection, AutoSwitchHAClient), the slave
+introduces itself, the master answers with its epochs, by which the slave truncates its log, and every piece carries its
+epoch and the confirmed offset.
 
-Each `next_...` function returns one structure from the front of the received bytes and the offset after it, or None if
-it is incomplete. It raises `FormatError` for malformed bytes.
+Each `next_...` function returns a structure from the front of the received bytes and the offset after it, or None if it
+is incomplete. It raises `FormatError` for malformed bytes.
 """
 
 from __future__ import annotations

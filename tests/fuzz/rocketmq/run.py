@@ -1,10 +1,9 @@
-"""Arbitrary requests at RocketMQ's ports of real processes: `python -m tests.fuzz.rocketmq.run [--seconds N] [--port
-P]...`.
+"""Arbitrary requests at RocketMQ's ports: `python -m tests.fuzz.rocketmq.run [--seconds N] [--port P]...`.
 
 Each round starts a node, a node with a proxy, or three nodes under controllers, and well-behaved clients. Sessions of
-requests follow each other at the ports: single tries (see `rocketmq_requests.cases`), random requests, and stories.
-Twice in a round, a process is stopped or killed, and started again. `rocketmq_ground` defines a find, which ends its
-round; finds of one cause are shown once.
+requests follow each other at the ports: single tries (see `requests.cases`), random requests, and stories. Twice in a
+round, a process is stopped or killed, and started again. `ground` defines a find, which ends its round; finds of one
+cause are shown once.
 
 Each find is printed with its seed and the last actions, and written with all actions of its round to a file, which
 `--replay FILE` sends again.
