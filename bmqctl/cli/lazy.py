@@ -168,7 +168,6 @@ class Entry(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The command's folder in `bmqctl/cli`."""
         return self.module.split(".")[2]
 
 

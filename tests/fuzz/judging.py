@@ -48,7 +48,7 @@ class Watch:
             raise Find(f"the broker at port {broker.port} has ended:\n{broker.output[-LOG_SHOWN:]}")
 
     def judge_log(self) -> None:
-        """Raise `Fault` if the log has a failure after the part that was read before."""
+        """Raise `Fault` if the log's new part has a failure."""
         with self._log.open("rb") as file:
             file.seek(self._at)
             # A mark may be half written.

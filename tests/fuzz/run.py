@@ -40,7 +40,6 @@ def fuzz(name: str, arguments: Sequence[str]) -> None:
 
 
 def dictionary_line(word: bytes) -> str:
-    """A word in the form of libFuzzer's dictionaries."""
     return '"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n'
 
 

@@ -25,6 +25,5 @@ def seal_ledger_record(buffer: bytearray, offset: int) -> int:
 
 
 def seal_ledger(buffer: bytearray, offset: int) -> None:
-    """Seal all records from `offset` on."""
     while offset < len(buffer):
         offset = seal_ledger_record(buffer, offset)

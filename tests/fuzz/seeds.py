@@ -42,7 +42,7 @@ def _events() -> dict[int, dict[tuple[str, int], tuple[bytes, bytes, bool]]]:
 
 
 def bodies(event_type: EventType, opening: bool | None = None) -> list[bytes]:
-    """Bodies of events; `opening` selects the ones that begin a stream, or the others."""
+    """Bodies of events; `opening` selects those that begin a stream, or the others."""
     every = _events().get(event_type, {}).values()
     return sorted({body for _, body, first in every if opening is None or opening == first}, key=len)
 
@@ -64,7 +64,7 @@ def _store() -> tuple[dict[FileType, bytes], bytes]:
 
 @cache
 def small_store(messages_max: int = 4, per_kind_max: int = 3) -> StoreFiles:
-    """The files of a store with few records: of the golden one, some queues and short messages, and their records."""
+    """The files of a store with few records, of some queues and short messages of the golden one."""
     files, _ = _store()
     journal = bytearray(initial_bytes(FileType.JOURNAL, 0))
     data = bytearray(initial_bytes(FileType.DATA, 0))
@@ -105,7 +105,6 @@ def queue_lists() -> Iterator[bytes]:
 
 
 def ledger(records_max: int = 4) -> bytes:
-    """The head of the golden ledger."""
     whole = _store()[1]
     end = open_ledger(whole)[1]
     for _, record in zip(range(records_max), iter_ledger(whole), strict=False):

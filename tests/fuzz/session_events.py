@@ -54,7 +54,6 @@ TEXTS = (
 
 
 def events_of(data: bytes) -> list[bytes]:
-    """The whole events at the beginning of `data`."""
     view = memoryview(data)
     found, at = [], 0
     for frame in iter_frames(view, 0, len(view), LENGTH_MAX):
@@ -170,7 +169,6 @@ class Maker:
     # -- schema messages
 
     def message(self, cls: type[Any], depth: int = 0) -> Any:
-        """Invent a message of a type."""
         seen = self._seen.get((cls, ""))
         if seen and self.random.random() < 0.3:
             return self.random.choice(seen)
@@ -255,7 +253,6 @@ class Maker:
         return build_schema_event(ber.encode(message), kind)
 
     def changed_event(self, event: bytes) -> bytes:
-        """Return an event with an error."""
         kind, body = _frame(event)
         try:
             if kind in SCHEMAS and self.random.random() < 0.9:
@@ -299,7 +296,6 @@ class Maker:
         return build_event(kind, b"".join(word.to_bytes(4, "big") for word in words))
 
     def seen_event(self, kinds: tuple[EventType, ...]) -> bytes | None:
-        """Return a seen event, unchanged."""
         known = [kind for kind in kinds if self._templates.get(kind)]
         return self.random.choice(self._templates[self.random.choice(known)]) if known else None
 

@@ -63,7 +63,6 @@ class Ground(NamedTuple):
 
 @contextmanager
 def ground(kind: str, shape: str, folder: Path) -> Iterator[Ground]:
-    """Start brokers for one round."""
     with ExitStack() as stack:
         brokers: list[NodeProcess] = []
         patient = kind == "member"

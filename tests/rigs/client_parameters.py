@@ -91,12 +91,10 @@ def _of_call(name: str, call: Any) -> Iterator[str]:
 
 
 def whole(low: int, high: int, *more: Any) -> Values:
-    """Whole numbers from `low` to `high`."""
     return Values((low, high, *more), (low - 1, high + 1, -(1 << 70), 1 << 70, low + 0.5, math.nan, "1", b"1"))
 
 
 def seconds(*good: float, high: float = SECONDS_MAX, has_zero: bool = False) -> Values:
-    """Seconds up to `high`."""
     bad = (-1e-9, -1, high * 1.001, math.nan, math.inf, -math.inf, "1")
     return Values((*good, 0) if has_zero else good, bad if has_zero else (0, *bad))
 

@@ -104,7 +104,6 @@ DOMAINS = {
 
 
 def write_config(folder: Path) -> Path:
-    """Write all files into the new folder."""
     (folder / "domains").mkdir(parents=True)
     (folder / "bmqbrkrcfg.json").write_text(json.dumps(BROKER, indent=4))
     (folder / "clusters.json").write_text(json.dumps({"myClusters": [CLUSTER], "proxyClusters": []}, indent=4))

@@ -21,7 +21,6 @@ __all__ = ["Caller", "ask_route", "connect"]
 
 
 def connect(port: int, authority: trustme.CA | None = None) -> socket.socket:
-    """Connect to a port, with TLS if there is an authority."""
     sock = socket.create_connection((HOST, port), WAIT_S)
     if authority is None:
         return sock
@@ -44,7 +43,6 @@ class Caller:
         self._http.initiate_connection()
 
     def call(self, name: str, request: Message) -> list[Message]:
-        """Make a call; return its answers."""
         data = self.ask(f"/{SERVICE}/{name}", request.SerializeToString())
         return [decode(METHODS[name].response, each) for each in data]
 

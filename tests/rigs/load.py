@@ -72,7 +72,6 @@ class Record:
         self._file = path.open()
 
     def read(self) -> None:
-        """Read all new whole lines."""
         while True:
             start = self._file.tell()
             line = self._file.readline()
@@ -99,8 +98,6 @@ class Record:
                 self.events.append(first)
 
     def wait(self, condition: Callable[[Record], bool], timeout_s: float = 40.0) -> None:
-        """Wait until the record meets `condition`."""
-
         def look() -> bool:
             self.read()
             return condition(self)

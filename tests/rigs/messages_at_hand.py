@@ -25,7 +25,6 @@ def run(*words: object, stdin: bytes = b"", code: int = 0) -> tuple[str, str]:
 
 @contextmanager
 def started(*words: object) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command, with pipes to all its streams, during the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen([*COMMAND, *map(str, words)], stdin=pipe, stdout=pipe, stderr=pipe) as process:
         try:

@@ -22,7 +22,6 @@ Delivered = tuple[blazingmq.Message, blazingmq.MessageHandle]
 
 
 def queue_name(domain: str = "bmq.test.persistent.priority") -> str:
-    """The URI of an unused queue."""
     return f"bmq://{domain}/{uuid.uuid4()}"
 
 
@@ -104,7 +103,6 @@ class Client:
         return next(event for event in self.events if isinstance(event, kind))
 
     def of(self, uri: str | None = None) -> list[Delivered]:
-        """The messages that came (of queue `uri`)."""
         return [item for item in self.delivered if uri is None or item[0].queue_uri == uri]
 
     def payloads(self, uri: str | None = None) -> list[bytes]:

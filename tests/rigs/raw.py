@@ -116,7 +116,6 @@ class Raw:
         self.send(build_event(kind, body))
 
     def event(self) -> tuple[EventType, bytes]:
-        """The node's next event: its type and its body."""
         while True:
             frame = next_frame(self._received, 0, len(self._received), 1 << 30)
             if frame is not None:

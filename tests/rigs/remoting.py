@@ -46,7 +46,6 @@ class Remote:
         return self._answers.pop(opaque)
 
     def wait_asked(self, code: RequestCode) -> Frame:
-        """Wait for a request with that code."""
         while not (found := [frame for frame in self.asked if frame.code == code]):
             self.read()
         self.asked.remove(found[0])

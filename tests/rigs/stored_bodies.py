@@ -47,7 +47,6 @@ def _place(rocket: RocketProcess) -> tuple[str, int]:
 
 
 async def store_bodies(rocket: RocketProcess, topic: str, bodies: Sequence[tuple[bytes, int]] = BODIES) -> None:
-    """Send bodies with their system flags to a new topic."""
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         queue, *_ = await client.queues(topic, Permission.WRITE) or await client.create_topic(topic, 1)
         link, sender = await client.link_to(queue.address), Sender("others", topic)
@@ -88,7 +87,6 @@ async def make_read_only(rocket: RocketProcess, topic: str) -> None:
 
 
 async def assert_read_only(rocket: RocketProcess, topic: str) -> None:
-    """Check that a topic has no write permission."""
     async with Client.connect(*_place(rocket), _TIMEOUT_S) as client:
         assert await _is_read_only(client, topic)
 

@@ -144,7 +144,6 @@ class FieldSetting:
     output: Output = None
 
     def changing(self) -> Changing:
-        """Return the options of a change that does not ask."""
         return Changing(self.only_list, True, self.output)
 
     def fields(self, command: str, named: Mapping[str, object], *, is_nested: bool = False) -> dict[str, Any]:

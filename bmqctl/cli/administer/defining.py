@@ -57,7 +57,6 @@ def show(kind: str, name: str, at: Holders, wanted: OutputFormat | None) -> None
 
 
 def list_all(kind: str, at: Holders, wanted: OutputFormat | None, fields: Sequence[str]) -> None:
-    """Print some fields of all definitions of each holder."""
     rows = (
         {"name": name, "broker": each.name, **{field: found.get(field) for field in fields}}
         for each in at.places(f"{_NOUNS[kind].command} list", (kind,))

@@ -210,7 +210,6 @@ def _is_default(context: typer.Context, name: str) -> bool:
 
 
 def _override(parameters: Parameters, given: dict[str, Any]) -> None:
-    """Apply the command line's options over the profile's."""
     for name, value in given.items():
         match name:
             case "profile" | "dumpprofile" | "short_help":

@@ -148,7 +148,6 @@ class DialingCommand(TyperCommand):
         return [each for each in (*_TOPICS, *(_TWO_TOPICS if has_two else ())) if _is_topic(given.get(each))]
 
     def _lacking(self, given: Mapping[str, Any]) -> list[str]:
-        """The arguments that are topics without a nameserver."""
         return [each for each in self._topics(given) if str(given[each]).startswith(f"{_TOPIC}/")]
 
     def _has_own_address(self, given: Mapping[str, Any]) -> bool:

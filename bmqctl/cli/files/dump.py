@@ -224,7 +224,6 @@ def _dump_to_the_end(request: _Request, is_missing: bool) -> None:
 
 
 def _follow(request: _Request) -> None:
-    """Print new records until a signal or the limit."""
     wanted, chosen = request.wanted, request.chosen
     if chosen.is_columnar or chosen is DumpFormat.JSON_PRETTY:
         refuse(COMMAND, f"--follow does not end, but --output {chosen} needs an end: use json-line, csv or table")

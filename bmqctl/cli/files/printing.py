@@ -74,7 +74,6 @@ def quiet_on_terminal(on_progress: Callable[[int, int], None], out: Path | None)
 
 @contextmanager
 def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
-    """Open the new file `out`, or standard output."""
     if out is None:
         with until_reader_leaves():
             yield sys.stdout.buffer
@@ -166,7 +165,6 @@ def with_progress(rows: Iterable[Row], size: int, on_progress: Callable[[int, in
 
 
 def missing(wanted: Wanted) -> str:
-    """Format the message for a GUID, number or offset without a record."""
     if isinstance(wanted, bytes):
         return f"no record has the GUID {format_guid(wanted)}"
     return f"no record has the number {wanted}" if isinstance(wanted, RecordNumber) else f"no record at offset {wanted}"

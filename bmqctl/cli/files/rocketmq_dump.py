@@ -103,7 +103,6 @@ def _follow(
     bodies: BodyReader | None,
     given: DumpOptions,
 ) -> None:
-    """Print new records until a signal or the limit."""
     if chosen.is_columnar:
         refuse(COMMAND, f"--follow does not end, but --output {chosen} needs an end: use json-line, csv or table")
     if filters.has_end:

@@ -43,7 +43,6 @@ _KEYS = (
 
 
 def list_queues(path: Path, output: OutputFormat | None, name: str | None) -> None:
-    """Print the queues of the topics whose name contains `name`."""
     with stopped_by(COMMAND, path), LateProgress("reading the commit log") as on_progress:
         store = open_store(path)
         losses = find_losses(store, on_progress)

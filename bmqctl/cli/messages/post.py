@@ -164,7 +164,6 @@ def post(
 
 
 def _properties(texts: list[str]) -> list[Property]:
-    """Parse `NAME=TEXT` and `NAME:=JSON`."""
     found: dict[str, Property] = {}
     for text in texts:
         name, equals, value = text.partition("=")

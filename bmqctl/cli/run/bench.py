@@ -78,7 +78,6 @@ def run_series(bench: Bench, plan: Plan) -> list[Run]:
 
 
 def _planned(plan: Plan, scenario: Scenario | None, bench: Bench) -> Plan:
-    """Make the plan of one run, with queues of its own."""
     if scenario is None:
         return replace(plan, run=secrets.randbits(32))
     processes = max((os.cpu_count() or 2) // 2, 1)

@@ -164,7 +164,7 @@ def _words_for_console(command: str, config: assembly.NodeConfig) -> list[str]:
 
 
 def _words_for_upstream(command: str, config: assembly.NodeConfig) -> list[str]:
-    """Return the same for the cluster upstream of a proxy."""
+    """Return the options for the cluster upstream of a proxy, like `_words_for_console`."""
     clusters = config.clusters.proxy_clusters
     if len(clusters) != 1:
         known = ", ".join(each.name for each in clusters) or "none yet"
@@ -288,7 +288,6 @@ def _proxy_config(
 
 
 def _endpoint(text: str) -> tuple[str, int]:
-    """Host and port of one broker upstream."""
     try:
         return parse_address(text)
     except BadAddress:

@@ -116,7 +116,6 @@ def end_with_account(command: str, store: str, account: Account) -> None:
 
 
 def run(job: Job[Result], place: Where) -> Result:
-    """Run the job and return its result, with progress on a terminal."""
     from bmqctl.pipeline.spark.launch import run_job
 
     console = Console(stderr=True)

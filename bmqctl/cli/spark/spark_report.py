@@ -171,7 +171,6 @@ def _print_values(report: Report | LogReport, wanted: OutputFormat) -> None:
 
 
 def _report_logs(report: LogReport, top: int, html: Path | None, wanted: OutputFormat) -> None:
-    """Print a report on RocketMQ's stores, and write its page."""
     if html is not None:
         from bmqctl.pipeline.report.log_report_page import log_report_page  # needs a library for plots
 

@@ -28,7 +28,6 @@ class Latencies:
         return self._counts.total()
 
     def add(self, latency_ns: int) -> None:
-        """Add a latency, not negative."""
         divisor = 1
         while divisor * _LIMIT < latency_ns:
             divisor *= 10
@@ -57,12 +56,10 @@ class Latencies:
         }
 
     def report(self) -> str:
-        """The JSON report."""
         points = {str(value): self._counts[value] for value in sorted(self._counts)}
         return json.dumps({"origin": self._origin, **self._figures(), "dataPoints": points}, indent=2) + "\n"
 
     def summary(self) -> str:
-        """The report for people."""
         figures = self._figures()
         names = ["min", "avg", "max", "median", *(f"{percent}percentile" for percent in _PERCENTILES)]
         lines = [f"    totalCount......: {len(self)}"]

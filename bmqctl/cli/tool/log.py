@@ -35,7 +35,6 @@ class Severity(IntEnum):
 
 
 def make_record(severity: Severity, category: str, file: str, line: int, message: str) -> Record:
-    """Make a record of this moment, process and thread."""
     return Record(datetime.now(UTC), os.getpid(), threading.get_ident(), severity.name, category, file, line, message)
 
 

@@ -93,7 +93,6 @@ def hex_dump_start(data: bytes) -> str:
 
 
 def ascii_dump(data: bytes) -> str:
-    """Format the bytes as text, with dots for unprintable ones."""
     return "".join(chr(byte) if 32 <= byte < 127 else "." for byte in data)
 
 

@@ -64,7 +64,6 @@ class Receiver:
         self.log.write(Severity.WARN, CATEGORY, text)
 
     def on_messages(self, queue: ToolQueue, messages: list[Message]) -> None:
-        """Handle one event's messages for one queue."""
         self._message_event("PUSH", [queue])
         self.messages_seen += len(messages)
         size = 0
@@ -113,7 +112,6 @@ class Receiver:
         self.log.write(Severity.ERROR, CATEGORY, f"Message {format_guid(message.guid)} cannot be read: {fault}")
 
     def put(self, queue: ToolQueue, number: int | None, guid: bytes, payload: bytes) -> None:
-        """Note a message before it is posted."""
         self.file_log.put(queue.uri, self._correlation(number), guid, payload)
 
     def _correlation(self, number: int | None) -> Plain:

@@ -60,7 +60,6 @@ class Automatic:
         self._unacked = events * parameters.event_size
 
     def stop(self) -> None:
-        """End the run, at the user's request."""
         self._done.set()
 
     async def run(self) -> bool:

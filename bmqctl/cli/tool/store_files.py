@@ -62,7 +62,6 @@ class Cursor(ABC, Generic[R]):
         """Read the current record."""
 
     def rewind(self) -> None:
-        """Move before the first record."""
         self.index = -1
 
 
@@ -89,7 +88,6 @@ class JournalCursor(Cursor[Record]):
         return self.record_at(self.offset)
 
     def record_at(self, offset: int) -> Record:
-        """Read the record at `offset`, without moving the cursor."""
         return decode_record(self.source.read(offset, JOURNAL_RECORD_SIZE))
 
 

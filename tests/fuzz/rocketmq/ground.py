@@ -87,7 +87,6 @@ class Running:
         self._ready_ns = 0
 
     def watch(self) -> Watch:
-        """Begin to read the log of the started process."""
         return Watch(self.process, self.process.data_dir / ROCKETMQ_LOG_NAME, _MARKS)
 
     def warm(self) -> None:
@@ -140,7 +139,6 @@ class Ground:
     # -- the beginning
 
     def start_node(self, stack: ExitStack, proxy: bool, console: bool) -> None:
-        """Start a node, and optionally a proxy and a console for it."""
         config = self.folder / "broker.conf"
         config.write_text("".join(f"{name}={value}\n" for name, value in _PROPERTIES.items()))
         pages = free_port()
@@ -365,7 +363,6 @@ def files_outside(folder: Path, places: Sequence[Path]) -> Iterator[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
-    """The bytes of disk that a folder's files take."""
     total = 0
     for found in folder.rglob("*"):
         try:

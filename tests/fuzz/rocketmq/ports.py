@@ -104,7 +104,6 @@ def _scalar(values: Values, name: str, kind: str) -> Any:
 
 
 def calls(requests: Requests) -> Story:
-    """Calls by gRPC, of all methods."""
     random = requests.random
     for _ in range(12):
         name = random.choice(list(METHODS))
@@ -198,7 +197,6 @@ def pages(requests: Requests) -> Story:
 
 
 def consoles(requests: Requests) -> Story:
-    """Send arbitrary requests to the console."""
     random = requests.random
     places = ("/", "/api/session", "/api/overview", "/api/messages", "/api/login", "/static/../../x", "/api/queues")
     for _ in range(random.choice((5, 80))):

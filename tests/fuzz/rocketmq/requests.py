@@ -211,7 +211,6 @@ class Requests:
         return self.request(case.code, fields)
 
     def request(self, code: int, fields: Sequence[tuple[str, Any]], body: str | bytes | None = None) -> Action:
-        """Make a request with these fields, and a body for its code."""
         random = self.random
         self._opaque += 1
         body = self.body(code, dict(fields)) if body is None else body
@@ -304,7 +303,6 @@ class Requests:
         return changed_words(self.random, data, 4) if self.random.random() < 0.3 else data
 
     def message(self, topic: str, properties: Mapping[str, str], code: int = 0) -> Action:
-        """Make a message, by one of the requests that send one."""
         random, values = self.random, self.values
         sends = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
         code = code or random.choice((*sends, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_REPLY_MESSAGE_V2))

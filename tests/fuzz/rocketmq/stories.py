@@ -155,7 +155,6 @@ def _pipelined(requests: Requests, what: str, frames: list[bytes], wait_s: float
 
 
 def many_groups(requests: Requests) -> Story:
-    """One heartbeat with many groups."""
     count, mark = requests.random.choice((100, 300)), requests.random.getrandbits(32)
     groups = [
         {
@@ -170,7 +169,7 @@ def many_groups(requests: Requests) -> Story:
 
 
 def many_topics(requests: Requests) -> Story:
-    """Send messages to missing topics."""
+    """Send to missing topics."""
     count, mark = requests.random.choice((20, 100)), requests.random.getrandbits(32)
     for number in range(count):
         yield _send(requests, f"fuzz-new-{mark:x}-{number}")
@@ -235,7 +234,6 @@ def many_waiting(requests: Requests) -> Story:
 
 
 def many_offsets(requests: Requests) -> Story:
-    """Commit offsets of missing queues."""
     frames = []
     for number in range(500):
         queue = requests.random.choice((number, -number, (1 << 31) - 1 - number))
@@ -246,7 +244,7 @@ def many_offsets(requests: Requests) -> Story:
 
 
 def filters(requests: Requests) -> Story:
-    """Apply a long condition to many messages with long properties."""
+    """Apply a long condition to long properties of many messages."""
     random = requests.random
     topic = "fuzz-2"
     long_ = {"a": "x" * random.choice((100, 30_000)), "b": "1"}

@@ -36,7 +36,6 @@ def requests_of(port: str, seed: int = 1) -> Requests:
 
 
 def unanswered(story: Story) -> Iterator[Action]:
-    """Yield the actions of a story, without answers."""
     try:
         yield next(story)
         while True:

@@ -132,7 +132,6 @@ class Values:
         self.addresses: tuple[str, ...] = ()
 
     def hostile(self) -> str:
-        """A text at a bound of some type."""
         return self.random.choice(HOSTILE)
 
     # -- fields
@@ -227,7 +226,6 @@ class Values:
         return self.text(name) if name.endswith(("TOPIC", "GROUP")) else str(random.randrange(4))
 
     def family(self, topic: str) -> dict[str, str]:
-        """The properties that the broker gives the messages of a topic, with plausible values."""
         names = FAMILIES.get(topic, ())
         return {name: self.property(name) for name in names if self.random.random() < (0.2 if name in _RARE else 0.95)}
 
@@ -302,7 +300,6 @@ class Values:
         return self.junk()
 
     def junk(self) -> Any:
-        """JSON for no declaration."""
         random = self.random
         match random.randrange(9):
             case 0:

@@ -45,7 +45,6 @@ def verify(data: bytes, split: ApplicationData) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Golden ones, and a stream that inflates beyond the limit."""
     out = [b"\x04" + compress(bytes(1 << 20)), b"\x04" + compress(b"payload"), b"\x08payload"]
     for body in bodies(EventType.PUT):
         for put in iter_puts(memoryview(body), 0, len(body)):

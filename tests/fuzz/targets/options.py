@@ -46,7 +46,6 @@ def verify(data: bytes, read: Read) -> None:
 
 
 def seeds() -> list[bytes]:
-    """Golden ones, a group, and an unknown type."""
     pushed = {
         bytes(push.options) for body in bodies(EventType.PUSH) for push in iter_pushes(memoryview(body), 0, len(body))
     }

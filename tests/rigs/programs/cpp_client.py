@@ -34,7 +34,6 @@ def message(topic: str, number: int) -> Any:
 
 
 def consume(nameserver: str, group: str, topic: str, expression: str, most: int, orderly: bool) -> list[str]:
-    """The keys of a push consumer's first messages."""
     keys: list[str] = []
     enough = threading.Event()
 

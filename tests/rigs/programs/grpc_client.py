@@ -72,7 +72,6 @@ class Listener(MessageListener):  # type: ignore[misc]
 
 
 def receive(consumer: Any, count: int) -> list[Any]:
-    """Receive and acknowledge `count` messages."""
     found: list[Any] = []
     until = time.monotonic() + WAIT_S
     while len(found) < count and time.monotonic() < until:

@@ -99,7 +99,6 @@ def consume(producer: Any) -> dict[str, Any]:
 
 
 def consume_everything(producer: Any) -> list[str]:
-    """Consume as a group that is subscribed to all lite topics."""
     listener = Listener()
     consumer = pushes("everything", listener)
     consumer.subscribe_lite_all()
@@ -131,7 +130,6 @@ def take_turns(producer: Any) -> list[list[str]]:
 
 
 def pull(producer: Any) -> list[str]:
-    """Consume by requests for messages."""
     consumer = LiteSimpleConsumer(TOPIC, configuration(), "few", await_duration=5)
     consumer.startup()
     # It does not wait for its settings, which allow this.

@@ -25,7 +25,6 @@ class Clock:
         heapq.heappush(self._heap, (self.us + us, next(self._numbers), action))
 
     def step(self) -> None:
-        """Let the next action happen."""
         self.us, _, action = heapq.heappop(self._heap)
         self.steps += 1
         action()
@@ -44,7 +43,6 @@ class MachineClock:
 
     @property
     def ms(self) -> int:
-        """The monotonic clock."""
         return self._uptime_ms + int(self._clock.us * self._factor) // 1000
 
     @property
@@ -52,6 +50,5 @@ class MachineClock:
         return self._wall_s + self._off_s + int(self._clock.us * self._factor) // MILLION
 
     def set_wall(self, seconds_off: int) -> None:
-        """Set the wall clock off by a number of seconds."""
         self._off_s = seconds_off
         self.was_set = True

@@ -108,7 +108,6 @@ class Disk:
         self.directory = torn
 
     def wipe(self) -> None:
-        """Replace the disk."""
         self.directory = MemoryDirectory(chunk=DISK_CHUNK)
         self.rotten = None
         self.ended = {}
@@ -184,7 +183,6 @@ class Disk:
 
     @property
     def is_damaged(self) -> bool:
-        """Return whether a part of the store is noted as damaged, and not healed."""
         return bool(self.damage)
 
     def mend(self) -> None:

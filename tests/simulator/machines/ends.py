@@ -97,7 +97,6 @@ class NodeEnd:
             self._node.disconnect(session, "the session has ended")
 
     def send(self, link: Link, data: bytes) -> None:
-        """Send whole events to another broker."""
         for guid in refused_in(memoryview(data)):
             self.host.world.records.refused(guid)
         if self.host.member is not None:

@@ -122,7 +122,6 @@ class Host:
     # -- the process's life
 
     def start(self) -> None:
-        """Start a process on the disk's content."""
         if self.node is not None:
             return
         self._now = now = Now()
@@ -226,11 +225,9 @@ class Host:
         self.disk.term = term
 
     def keep_terms(self) -> None:
-        """Let terms be kept again."""
         self.keeps_terms_now = True
 
     def be_reachable(self) -> None:
-        """Let connections be made again."""
         self.is_reachable = True
 
     def dial_again(self, other: Host) -> None:
@@ -454,11 +451,9 @@ class Host:
                 self.disk.ended[number] = partition.copy.rollovers.kept
 
     def broker_ends(self) -> list[NodeEnd]:
-        """Return the ends of its links to other brokers."""
         return [end for end in self.ends.values() if not isinstance(end, ClientSideEnd)]
 
     def make_oddity(self) -> Oddity | None:
-        """Return the oddity of a new link, if any."""
         return self.world.make_oddity() if self.member is not None else None
 
     def make_malformer(self) -> Malformer | None:
@@ -516,11 +511,9 @@ class Host:
         self.step(connect)
 
     def peer(self, node_id: int) -> Host:
-        """Return the host of a broker by its number."""
         return self.world.hosts[node_id]
 
     def _dial(self, node_id: int) -> None:
-        """See `Peers`."""
         peers, other = self.peers, self.peer(node_id)
         assert peers is not None
         self._dial_host(
@@ -617,7 +610,6 @@ class Host:
         self.world.records.is_short = False
 
     def fast_disk(self) -> None:
-        """Make the disk as fast as others."""
         self.slow_us = 0
 
     def recover(self) -> None:
@@ -649,7 +641,6 @@ class Host:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether it runs without a fault."""
         directory = self.directory
         ailing = (
             self.tear_next

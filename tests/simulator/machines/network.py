@@ -173,7 +173,6 @@ class Network:
         self.heals = 0  # the number of calls of `heal`
 
     def delay_us(self) -> int:
-        """Draw the delay of bytes, in microseconds."""
         return int(self.random.random() ** 3 * self.delay_us_max) + 50
 
     def splits_seldom(self) -> None:
@@ -186,7 +185,6 @@ class Network:
         return link
 
     def passes(self, one: str, other: str) -> bool:
-        """Return whether two machines can make a connection."""
         return (one, other) not in self.blocked and (other, one) not in self.blocked
 
     def heal(self, pairs: set[tuple[str, str]] | None = None) -> None:
