@@ -24,7 +24,7 @@ __all__ = [
     "fault_of_topic",
 ]
 
-# The settings of a topic that a send creates are those of this one.
+# A topic that a send creates takes its settings from this one.
 AUTO_CREATE_TOPIC: Final = "TBW102"
 
 # Prefixes of a group's topics: messages to be redelivered, and dead letters.

@@ -1,4 +1,4 @@
-"""Corrects checksums in damaged records, for a fuzzer to come past them."""
+"""Corrects checksums in damaged records, so that a fuzzer gets past them."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def export(
 
     Without --output it is the file that `diff` and `apply` read. The other formats have a row for each definition.
 
-    Exit codes: 0; 2 if brokers do not answer, or have not the same.
+    Exit codes: 0; 2 if brokers do not answer, or differ.
     """
     if file is not None and form is not OutputFormat.JSON:
         refuse("definitions export", f"--output {form}: the file of --file is JSON")

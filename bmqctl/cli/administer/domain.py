@@ -198,7 +198,7 @@ def alter_domain(name: Name, *, setting: FieldSetting, files: Files) -> None:
 
         bmqctl domain alter my.domain --set definition.parameters.maxConsumers=2 --broker tcp://localhost:30114
 
-    Exit codes: 0; 2 there is no such file, a value cannot be, or a node refuses or does not answer.
+    Exit codes: 0; 2 there is no such file, a value is invalid, or a node refuses or does not answer.
     """
     command = "domain alter"
     alter(KIND, name, setting.changing(), files, setting.fields(command, {}, is_nested=True))

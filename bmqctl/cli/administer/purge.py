@@ -43,9 +43,9 @@ def purge_queue(
 ) -> None:
     """Remove all messages of a queue of BlazingMQ, or the ones that an app has yet to confirm. This cannot be undone.
 
-    The queue's primary does it, wherever --broker leads. Messages that are with consumers go, too; messages that come
-    while the command asks do as well. Before, the command says how many messages there are, how large, and how old the
-    oldest is, which is all that it does with --dry-run.
+    The queue's primary does it, whichever node --broker names. Messages that consumers hold are removed, too, and so are
+    messages that arrive while the command asks. First the command reports the number and size of the messages, and the
+    age of the oldest; with --dry-run it does nothing else.
 
     Examples:
 

@@ -208,7 +208,7 @@ _PLACES: Final = {System.BLAZINGMQ: _broker, System.ROCKETMQ: _nameservers}
 
 
 def _secrets(context: Context, options: Set[str], given: Set[str]) -> dict[str, Any]:
-    """Return the options by which a context's brokers are trusted, and trust. Raises `BadContext`."""
+    """Return the options of trust and credentials for a context's brokers. Raises `BadContext`."""
     found: dict[str, Any] = {}
     secrets: dict[str, Any] = {"tls_authority": context.tls_authority, "authn_mechanism": context.authn_mechanism}
     if "authn_data" in options and "authn_data" not in given:

@@ -52,7 +52,7 @@ class _Side(NamedTuple):
 
 
 def diff(a: Path, b: Path, wanted: OutputFormat, limit: int) -> None:
-    """Compare the stores at, or around, the paths; exit with code 1 if they differ."""
+    """Compare the stores that the paths name or lie in; exit with code 1 if they differ."""
     with stopped_by(COMMAND, a):
         stores = open_store(a), open_store(b)
         with LateProgress("comparing logs") as on_progress:

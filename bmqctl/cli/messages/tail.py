@@ -74,7 +74,7 @@ def tail(
     """Follow a queue of BlazingMQ or a topic of RocketMQ: print messages as they come, until SIGINT or SIGTERM.
 
     A message of a queue is confirmed when it is printed: it is taken from the queue, or from the app of `?id=APP`, and
-    shared with other consumers as ever. With `?group=GROUP` after a topic the command is a member of that group, and
+    shared with other consumers as usual. With `?group=GROUP` after a topic the command is a member of that group, and
     commits what it prints. Without a group it prints all messages of the topic, and nothing is committed.
     --since and --from-start are for topics, and for groups that have no offsets: a queue hands out the messages that it
     holds, the oldest first.

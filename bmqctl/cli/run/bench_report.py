@@ -123,7 +123,7 @@ def _write_histograms(runs: Sequence[Run], folder: Path) -> None:
 
 
 def _log_head(run: Run) -> tuple[float, str]:
-    """Return the begin of a run, in seconds since 1970, and the comment of its log."""
+    """Return when a run began, in seconds since 1970, and the comment of its log."""
     began_s = time.time() - (time.monotonic_ns() - run.outcome.start_ns) / SECOND_NS
     return began_s, f"bmqctl bench, {_name(run)}: latencies in nanoseconds"
 

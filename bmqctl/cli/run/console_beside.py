@@ -81,7 +81,7 @@ class Beside:
 def console_beside(
     command: str, beside: Beside, place_words: Callable[[], Sequence[str]]
 ) -> AbstractContextManager[Callable[[], None]]:
-    """Return what runs a console beside the broker that a command starts; exit with code 2 if it cannot.
+    """Return a block that runs a console beside a command's broker; exit with code 2 if it cannot.
 
     The console starts when the block's value is called, once the broker is ready. `place_words` makes the options of
     `bmqctl console` that name the cluster; it is called only for a console.

@@ -56,7 +56,7 @@ def top(
     and the lag of the last replica: in records, or for RocketMQ in bytes. All nodes are asked at each sample; a dash is
     a value that a node does not report.
 
-    Keys: `s` sorts by the next column and `r` turns the order round; `/` filters by a part of the name; Enter shows the
+    Keys: `s` sorts by the next column and `r` reverses the order; `/` filters by a part of the name; Enter shows the
     apps of a queue or the groups of a topic, and Escape leads back; `n` shows the nodes, and Enter there the rows of
     one; `p` purges a queue or an app of BlazingMQ, after a confirmation; the space bar pauses; `q` ends.
 

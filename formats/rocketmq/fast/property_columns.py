@@ -26,7 +26,7 @@ _WORD_BYTES: Final = 8
 
 
 class Values(NamedTuple):
-    """Non-empty values of properties: each one's record number, begin and end, in the order of the records."""
+    """Non-empty values of properties: each one's record number, start and end, in the order of the records."""
 
     records: NDArray[np.intp]
     begins: NDArray[np.intp]

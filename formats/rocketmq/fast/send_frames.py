@@ -50,7 +50,7 @@ _SUCCESS, _ANSWERS = ResponseCode.SUCCESS, FrameFlag.RESPONSE
 # The fixed parts of a frame, or the fields of a decoded frame.
 PostedRest = tuple[bytes | str | None, ...]
 
-# The encoding of a frame, and the begin and end of its body.
+# The encoding of a frame, and the start and end of its body.
 FramePlace = tuple[int, int, int]
 
 

@@ -185,7 +185,7 @@ def _camel(name: str) -> str:
 
 
 def pages(requests: Requests) -> Story:
-    """Request pages incompletely, without need, or without reading them."""
+    """Send requests for pages: partial, unexpected, or never read."""
     random = requests.random
     texts = ("GET /met", "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", "\r\n")
     text = random.choice(

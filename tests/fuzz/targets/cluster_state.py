@@ -1,6 +1,6 @@
 """Any bytes as the body of a CLUSTER_STATE event are refused, or are a ledger record with a cluster message.
 
-If the first byte is odd, the record's checksum is corrected first: else hardly any input would come to its message.
+If the first byte is odd, the record's checksum is corrected first: else hardly any input would reach its message.
 """
 
 from __future__ import annotations

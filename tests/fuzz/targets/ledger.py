@@ -1,6 +1,6 @@
 """Any bytes as a cluster-state ledger are refused, or have records up to the end, each with a message and a checksum.
 
-If the first byte is odd, the checksums are corrected first: else hardly any input would come to the messages.
+If the first byte is odd, the checksums are corrected first: else hardly any input would reach the messages.
 """
 
 from __future__ import annotations
