@@ -71,6 +71,7 @@ def split_queue_name(name: str) -> tuple[str, str] | None:
 
 
 def fault_of_lite_topic(name: str) -> str | None:
+    """The reason why a lite topic cannot have this name, or None."""
     if not name.strip():
         return "lite topic cannot be the char sequence of whitespace"
     if len(name.encode()) > NAME_BYTES_MAX:

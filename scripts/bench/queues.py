@@ -332,6 +332,7 @@ print(size, time.monotonic() - began)
 
 
 async def read_page(port: int) -> tuple[int, float]:
+    """Read `/metrics`; return its size and the time in seconds."""
     done = await trio.run_process([sys.executable, "-c", READ_PAGE, str(port)], capture_stdout=True)
     size, took_s = done.stdout.split()
     return int(size), float(took_s)

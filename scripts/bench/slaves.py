@@ -78,6 +78,7 @@ class Sends:
 
 @contextmanager
 def _pair(folder: Path, *, is_controlled: bool) -> Iterator[tuple[RocketProcess, RocketProcess]]:
+    """Start a master over the store in `folder`; its slave is not started."""
     with ExitStack() as stack:
         if is_controlled:
             controller = stack.enter_context(ControllerProcess(folder / "controller"))

@@ -67,6 +67,7 @@ _FINDERS = frozenset(("subject_of",))
 
 
 def rooms(modules: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    """Return the packages and the loose modules at the top of bmqctl."""
     inside = [path.removeprefix("bmqctl/") for path in modules if path.startswith("bmqctl/")]
     return {path.partition("/")[0] for path in inside if "/" in path}, {path for path in inside if "/" not in path}
 

@@ -54,6 +54,7 @@ class Found(NamedTuple):
 
 
 def prose_of(text: str) -> Iterator[tuple[int, str]]:
+    """Yield docstrings and comments with the numbers of their first lines."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             docstring = ast.get_docstring(node)

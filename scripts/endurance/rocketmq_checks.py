@@ -84,6 +84,7 @@ def check_deliveries(acks: list[Ack], got: list[str], queues: int) -> list[str]:
 
 
 def _files(store: Path, end: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the files of a commit log up to its end, with their offsets."""
     for path in sorted((store / "commitlog").iterdir()):
         offset = offset_of_name(path.name)
         if offset is not None and offset < end:

@@ -13,6 +13,7 @@ __all__ = ["get", "metrics"]
 
 
 def get(port: int, path: str) -> tuple[int, str, str]:
+    """Return the status of a page, its content type and its text."""
     connection = HTTPConnection(HOST, port, timeout=WAIT_S)
     try:
         connection.request("GET", path)

@@ -43,7 +43,7 @@ def purge_queue(
 ) -> None:
     """Remove all messages of a queue of BlazingMQ, or the ones that an app has yet to confirm. This cannot be undone.
 
-    The queue's primary does it, whichever node --broker names. Messages that consumers hold are removed, too, and so are
+    The queue's primary does it, whichever node --broker names. Messages that consumers hold are removed, too, as are
     messages that arrive while the command asks. First the command reports the number and size of the messages, and the
     age of the oldest; with --dry-run it does nothing else.
 

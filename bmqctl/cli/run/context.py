@@ -253,6 +253,7 @@ def _change(command: str, change: Callable[[Contexts], Contexts]) -> None:
 
 
 def _read(command: str) -> tuple[Contexts, str | None]:
+    """Return all contexts, and the name of the one in use."""
     try:
         contexts = read_contexts(contexts_path())
     except BadContext as fault:

@@ -28,6 +28,7 @@ class Latencies:
         return self._counts.total()
 
     def add(self, latency_ns: int) -> None:
+        """Add a latency, not negative."""
         divisor = 1
         while divisor * _LIMIT < latency_ns:
             divisor *= 10

@@ -119,6 +119,7 @@ class Parameters:
         properties_of(self.message_properties)
 
     def limits(self) -> tuple[int, int]:
+        """Limits of unconfirmed messages and bytes."""
         match = _UNCONFIRMED.fullmatch(self.max_unconfirmed)
         if match is None:
             raise ParameterError(f"--maxunconfirmed must be MESSAGES:BYTES, not '{self.max_unconfirmed}'")

@@ -88,6 +88,7 @@ class JournalCursor(Cursor[Record]):
         return self.record_at(self.offset)
 
     def record_at(self, offset: int) -> Record:
+        """Read the record at `offset`, without moving the cursor."""
         return decode_record(self.source.read(offset, JOURNAL_RECORD_SIZE))
 
 

@@ -98,6 +98,7 @@ class LiveIndex:
             rows, hashes, slots = rows[left], hashes[left], (slots[left] + 1) & self._mask
 
     def remove(self, rows: NDArray[Any], hashes: NDArray[Any]) -> None:
+        """Remove rows, which must be present."""
         import numpy as np
 
         self._present -= len(rows)

@@ -156,6 +156,7 @@ class Numbers:
         return None if missing[0] else int(self._numbers[at[0]])
 
     def values(self) -> list[int]:
+        """All values, by number."""
         import numpy as np
 
         by_number: list[int] = self._sorted[np.argsort(self._numbers)].tolist()

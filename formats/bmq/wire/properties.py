@@ -167,6 +167,7 @@ def _path(name: str) -> str:
 
 
 def _spans(data: Buffer, schema_id: int) -> list[tuple[int, int, int, int]]:
+    """List each property's type, the starts of its name and value, and the end of its value."""
     size = properties_size(data)
     sizes, _, count = _header(data)
     first = (sizes >> 24 & 7) * 2

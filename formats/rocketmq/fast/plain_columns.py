@@ -57,6 +57,7 @@ class QueueColumns(NamedTuple):
     times: NDArray[np.int64]
 
     def rows(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield offset, size, tags code and storing time of each record."""
         entries = CONSUME_QUEUE_ENTRY.words.iter_unpack(self.entries)
         for (offset, size, tags_code), stored_ms in zip(entries, self.times.tolist(), strict=True):
             yield offset, size, tags_code, stored_ms

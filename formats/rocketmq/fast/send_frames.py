@@ -246,6 +246,7 @@ _OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_ID, _NUMBER = (
 
 
 def _split(encoding: HeaderEncoding, fields: dict[str, str], samples: tuple[bytes, ...]) -> list[bytes]:
+    """Split an answer's header at the samples, which occur in order."""
     response = SendMessageResponse(_OFFSET_ID, _QUEUE_ID, _QUEUE_OFFSET, transaction_id=_UNIQUE_ID)
     ext_fields = {**fields, **_RESPONSE.write(response)}
     frame = Frame(_SUCCESS, _NUMBER, _ANSWERS, ext_fields=ext_fields, version=VERSION, encoding=encoding)

@@ -283,6 +283,7 @@ _INT: Final = struct.Struct(">i")
 
 
 def _take(header: memoryview, at: int, width: struct.Struct, what: str) -> tuple[memoryview, int]:
+    """Read a text after its length field; return it and its end."""
     begin = at + width.size
     if begin > len(header):
         raise FormatError(f"Frame.{what}", at, "its length is cut off")

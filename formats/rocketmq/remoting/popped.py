@@ -82,6 +82,7 @@ def _given_receipt(record: Record) -> Receipt | None:
 
 
 def _starts(info: str) -> dict[tuple[str, int], int]:
+    """The first popped offset, by kind of topic and queue."""
     return {(kind, _number(queue)): _number(start) for kind, queue, start in _pieces(info)}
 
 

@@ -220,6 +220,7 @@ def read_block(data: bytes, at: int) -> Block | None:
 
 
 def find_block(data: bytes, at: int) -> int | None:
+    """Return the offset of the first whole block at or after `at`."""
     while (at := data.find(_MAGIC, at)) >= 0:
         if read_block(data, at) is not None:
             return at

@@ -159,6 +159,7 @@ class Client:
             raise Suffered(f"{what}: not within {self.bound_s:.0f} s")
 
     def pull(self, remote: Remote, queue_id: int, offset: int) -> tuple[list[Record], int]:
+        """Return messages of a queue, and the offset after them."""
         answer = remote.answer(remote.pull(self.topic, offset, queue_id))
         if answer.code == ResponseCode.SYSTEM_ERROR:
             raise Suffered(f"a pull is refused: {answer.remark}")

@@ -363,6 +363,7 @@ def files_outside(folder: Path, places: Sequence[Path]) -> Iterator[Path]:
 
 
 def disk_bytes(folder: Path) -> int:
+    """The size of a folder's files on the disk."""
     total = 0
     for found in folder.rglob("*"):
         try:

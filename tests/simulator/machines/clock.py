@@ -43,6 +43,7 @@ class MachineClock:
 
     @property
     def ms(self) -> int:
+        """The monotonic clock."""
         return self._uptime_ms + int(self._clock.us * self._factor) // 1000
 
     @property
