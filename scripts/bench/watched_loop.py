@@ -112,9 +112,7 @@ class Watch:
             self._calls.append((name, took_ns / MS_NS))
 
     def sample(self) -> None:
-        """Record the frames of the current step, every SAMPLE_MS, from half of the limit on, in a thread that never
-        ends.
-        """
+        """Record the frames of the current step, every SAMPLE_MS, from half of the limit on; never returns."""
         while True:
             time.sleep(SAMPLE_MS / 1000)
             start = self._start

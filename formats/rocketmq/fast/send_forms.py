@@ -32,9 +32,7 @@ class PostedForm:
         self._sizes = tuple(map(len, parts))
 
     def read(self, header: bytes) -> tuple[int, int, bytes, bytes] | None:
-        """Read a header: queue, time, unique id, and the request's number as the answer repeats it; None for another
-        form.
-        """
+        """Read queue, time, unique id, and the request's number as the answer repeats it; None for another form."""
         if not (header.startswith(self._first) and header.endswith(self._last)):
             return None
         at, second_size, third_size, behind_size, last_size = self._sizes

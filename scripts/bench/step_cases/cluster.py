@@ -253,9 +253,7 @@ def _place(bench: ClusterBench, replica: Process) -> None:
 
 
 def drop_placing(case: str, records: int | None) -> Callable[[ClusterBench], list[Outcome]]:
-    """Measure the loss of `records` records (None: all) at a replica that has rolled over but not placed its
-    messages.
-    """
+    """Measure the loss of `records` records (None: all) at a replica whose rolled-over messages are not placed yet."""
 
     def run(bench: ClusterBench) -> list[Outcome]:
         bench.fill()
