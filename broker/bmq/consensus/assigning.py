@@ -68,7 +68,6 @@ def place(
 
 
 def new_app_infos(app_ids: Iterable[str], salt: int, taken: Iterable[bytes]) -> tuple[AppIdInfo, ...]:
-    """Make new apps of a queue, with keys that differ from its others."""
     keys = set(taken)
     apps = []
     for app_id in app_ids:

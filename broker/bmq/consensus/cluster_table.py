@@ -1,7 +1,7 @@
 """The cluster state machine: agreement of the nodes on the cluster's state after an election.
 
 The leader collects each follower's latest number. Once a quorum has answered, it takes the state from the most advanced
-ledger, assigns primaries, and has a quorum record that as its first advisory. Then all nodes are healed.
+ledger, assigns primaries, and has a quorum record that as its first advisory. Then it heals all nodes.
 
 Source: mqbc::ClusterStateTable. Pairs that are not in `TRANSITIONS` change nothing.
 """
@@ -64,7 +64,7 @@ class Event(Enum):
 
 
 class Action(Enum):
-    """An action on the way into the next state, in the order of the transition's list."""
+    """An action before the next state, in the order of the transition's list."""
 
     START_WATCHDOG = "start the watchdog"
     STOP_WATCHDOG = "stop the watchdog"

@@ -1,8 +1,8 @@
 """The condition under which the nodes' answers cover everything acknowledged.
 
-Acknowledged records are at `quorum` of `nodes`. The nodes that answered cover them if any quorum includes one of them:
-if more have answered than a quorum leaves out. A node with damaged files has lost what it may have acknowledged, so it
-never counts as one that answered, however few remain; damaged nodes are only not waited for.
+Acknowledged records are at `quorum` of `nodes`, so the answers cover them if more nodes have answered than a quorum
+leaves out. A node with damaged files may have lost acknowledged records, and never counts as one that answered, however
+few remain; it is only not waited for.
 """
 
 from __future__ import annotations

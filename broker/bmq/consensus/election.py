@@ -1,11 +1,8 @@
 """Election of the leader: terms, votes, and heartbeats (source: mqbnet::Elector).
 
 A node that sees no leader waits for a random time, asks the others whether they would vote for it (scouting), and only
-then proposes itself in a new term. A node that restarts therefore never unseats a leader that the others can see. A
-leader leads while a quorum supports it.
-
-The behaviour in each role is one table, `broker.bmq.consensus.election_table`. The timer that runs depends on the role
-alone, see `Election._enter`.
+then proposes itself in a new term. So a node that restarts never unseats a leader that the others can see. A leader
+leads while a quorum supports it. `broker.bmq.consensus.election_table` has the behaviour in each role.
 
 Departures from the reference, with which members of both kinds still work together:
 
@@ -16,8 +13,8 @@ Departures from the reference, with which members of both kinds still work toget
   or the leader has resigned; some nodes that answered had not noticed that yet. When all nodes are up, the wait is in
   proportion to the part of it that is left, so that the node that was started first leads, as with the reference.
 - A scout asks the nodes that come up while it scouts, too.
-- A node supports one scout at a time: of two scouts the one of the higher term, which does not support the other, or of
-  the lower id in the same term. So two nodes rarely propose themselves and split the votes.
+- A node supports one scout at a time: of two, the one of the higher term, or of the lower id in the same term. So two
+  nodes rarely propose themselves and split the votes.
 - A leader that follows a newer one supports it; two leaders in one term both resign.
 """
 
@@ -52,8 +49,7 @@ __all__ = ["TERM_JUMP_MAX", "TERM_MAX", "Election", "ElectionTimes"]
 
 log: Final = logging.getLogger("broker.election")
 
-# Elections increment the term by one. A message with a term further ahead is not from an election, and would exhaust
-# the range of terms.
+# Elections increment the term by one. A term further ahead is not from an election, and would exhaust the range.
 TERM_JUMP_MAX: Final = 1 << 32
 TERM_MAX: Final = (1 << 63) - 1
 
@@ -84,7 +80,7 @@ class Election:
     `random_below(n)` gives an integer from 0 to n - 1. `keep_term` stores a term durably, or raises OSError.
 
     Invariants: `term` only grows. `leader_id` is known in the roles FOLLOWING and LEADER only. A node votes once in a
-    term: it votes only in terms newer than its own, and adopts the term first.
+    term: only if it is newer than its own, which it raises first.
     """
 
     def __init__(
@@ -118,7 +114,7 @@ class Election:
         self._supporters: set[int] = set()  # the nodes that voted for it, or follow it
         self._answers: dict[int, bool] = {}  # by node: it would vote for this one
         self._promise = (links.own_id, now.ms)  # the scout that it supports, and the end of that support
-        self._heard_ms = 0  # when the node of choice gave its last sign of life, and before that, when the role began
+        self._heard_ms = 0  # last sign of life of the node of choice; before it, the role's beginning
         self._entered = 0  # counts the roles entered: timers of earlier ones are void
 
     # -- events
@@ -136,11 +132,10 @@ class Election:
         self._apply(Event.RETIRING)
 
     def stop(self) -> None:
-        """Stop taking part, and tell the others."""
+        """Stop taking part, and notify the others."""
         self._apply(Event.STOPPED)
 
     def node_up(self, node_id: int) -> None:
-        """Handle a new link to a node."""
         self._apply(Event.NODE_THERE, node_id)
         self._look_around()
 
@@ -202,7 +197,6 @@ class Election:
         return True
 
     def _promised(self, node_id: int) -> bool:
-        """Return True if another scout than `node_id` is supported."""
         promised_id, until_ms = self._promise
         return promised_id != node_id and self._now.ms < until_ms
 
@@ -311,7 +305,7 @@ class Election:
             return 0
         longest_ms = times.max_random_wait_timeout_ms // HURRY
         left_ms = max(0, self._heard_ms + times.initial_wait_timeout_ms - self._now.ms)
-        # Nodes that were started together, as they are after a power cut, seldom scout at the same moment either.
+        # Nodes that were started together, as after a power cut, seldom scout at the same moment either.
         jitter_ms = self._random_below(longest_ms // HURRY + 1)
         return longest_ms * left_ms // max(1, times.initial_wait_timeout_ms) + jitter_ms
 
@@ -349,7 +343,6 @@ class Election:
         return True
 
     def _enter(self, role: ElectionRole) -> None:
-        """Enter a role: start its timer, and reset the supporters."""
         self.role = role
         self._entered += 1
         times, own_id = self._times, self._links.own_id
@@ -401,7 +394,6 @@ class Election:
         self._timers.at(self._now.ms + delay_ms, happen)
 
     def _again(self, period_ms: int, action: Callable[[], None]) -> None:
-        """Call `action` periodically until another role is entered."""
         entered = self._entered
 
         def happen() -> None:
@@ -412,7 +404,6 @@ class Election:
         self._timers.at(self._now.ms + period_ms, happen)
 
     def _send(self, node_id: int | None, choice: object, term: int | None = None) -> None:
-        """Send to a node, or to all (None)."""
         message = ElectorMessage(term=self.term if term is None else term, choice=choice)  # type: ignore[arg-type]
         event = build_schema_event(ber.encode(message), EventType.ELECTOR)
         for target in self._links.other_ids if node_id is None else (node_id,):

@@ -12,7 +12,7 @@ class ElectionRole(Enum):
     DORMANT = "dormant"
     WAITING = "waiting"  # sees no leader, lets others begin
     SCOUTING = "scouting"  # asks who would vote for it
-    SUPPORTING = "supporting"  # has voted for another, who does not lead yet
+    SUPPORTING = "supporting"  # has voted for another, which does not lead yet
     FOLLOWING = "following"
     CANDIDATE = "candidate"
     LEADER = "leader"

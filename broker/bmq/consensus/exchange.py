@@ -43,7 +43,6 @@ class Exchange:
         self._asked.append(number)
 
     def advise(self, node_id: int, choice: PrimaryStatusAdvisory) -> None:
-        """Send an advisory, which is not answered."""
         self._requests.advise(node_id, ClusterMessage(choice=choice))
 
     def cancel(self) -> None:

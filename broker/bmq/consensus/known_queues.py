@@ -1,4 +1,4 @@
-"""Changes of queues by commits, for the code that acts on them."""
+"""Changes of queues by commits."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ class QueueChange(NamedTuple):
 
 
 class KnownQueues:
-    """The queues of the last state. The first is that of the ledger's file, whose queues clients may open."""
+    """The queues of the last state, at first those of the ledger's file, which clients may open."""
 
     def __init__(self, known: Mapping[str, QueueInfo]) -> None:
         self._known = dict(known)
 
     def change(self, advisory: Advisory, state: ClusterState) -> QueueChange:
-        """Return the changes from the last known queues to the state after the advisory."""
         assigned, unassigned, updated = [], [], []
         for uri in self._uris(advisory, state):
             old, new = self._known.pop(uri, None), state.queues.get(uri)
@@ -41,7 +40,6 @@ class KnownQueues:
         return QueueChange(tuple(assigned), tuple(unassigned), tuple(updated))
 
     def _uris(self, advisory: Advisory, state: ClusterState) -> Iterable[str]:
-        """The queues that an advisory may have changed."""
         match advisory:
             case PartitionPrimaryAdvisory():
                 return ()

@@ -1,7 +1,7 @@
 """The cluster's shared state: primaries with their leases, queues with their keys and apps.
 
-`Metadata` walks the cluster state machine (`cluster_table`) and drives the replicated ledger. Elections are decided
-elsewhere; the owner of this class reports leaders, reachable nodes, and peers' messages to it.
+`Metadata` walks the cluster state machine (`cluster_table`) and drives the replicated ledger. Its owner reports elected
+leaders, reachable nodes, and peers' messages to it.
 
 Source: mqbc::ClusterFSM, mqbc::ClusterStateManager, mqbblp::ClusterOrchestrator.
 """
@@ -137,8 +137,6 @@ class Metadata(StateExchange):
             Action.ABORT: self._abort,
         }
 
-    # -- state
-
     @property
     def state(self) -> ClusterState:
         """The committed state known to this node, which may be outdated until it is `healed`."""
@@ -166,7 +164,6 @@ class Metadata(StateExchange):
     # -- requests
 
     def set_quorum(self, quorum: int) -> None:
-        """Set the number of nodes that must agree."""
         self.replicated.set_quorum(quorum)
         if self.fsm_state is State.LDR_HEALING_STG1:
             self._check_quorum(Event.FOL_LSN_RSPN, NOBODY)
@@ -193,7 +190,6 @@ class Metadata(StateExchange):
         self._select()
 
     def _select(self) -> None:
-        """Begin to lead or to follow."""
         if self.leader_id is None or self.fsm_state is not State.UNKNOWN:
             return
         if self.leader_id != self._own_id:
@@ -216,7 +212,6 @@ class Metadata(StateExchange):
             self._apply(Event.RST_UNKNOWN)
 
     def node_up(self, node_id: int) -> None:
-        """Handle a new link."""
         self._primaries.silent.discard(node_id)
         self._primaries.statuses[node_id] = NodeStatus.UNKNOWN
         self._primaries.back(node_id, self.state)
@@ -246,7 +241,6 @@ class Metadata(StateExchange):
             self._apply(Event.RST_PRIMARY, ExchangeCause(node_id, partition_ids=lost))
 
     def node_status(self, node_id: int, status: NodeStatus) -> None:
-        """Handle the status of a node, which may be this one."""
         self._primaries.statuses[node_id] = status
         if node_id == self._own_id and status is NodeStatus.STOPPING:
             self._queues.stop()
@@ -261,17 +255,15 @@ class Metadata(StateExchange):
         self._primaries.silent.add(node_id)
 
     def node_heard(self, node_id: int) -> None:
-        """Handle a sign of life of a node."""
         self._primaries.silent.discard(node_id)
 
     def stop(self) -> None:
-        """Stop taking part."""
         self.replicated.rest()
         self._queues.pause()
         self._apply(Event.STOP_NODE)
 
     def on_cluster_state(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Handle a CLUSTER_STATE event. Raises FormatError if it is malformed."""
+        """Raises FormatError for a malformed event."""
         if self.fsm_state in (State.LDR_HEALING_STG1, State.LDR_HEALING_STG2, State.STOPPED):
             # An ack of an advisory from before the new term: the state to be advised covers it.
             return
@@ -279,7 +271,7 @@ class Metadata(StateExchange):
             self.replicated.receive(node_id, data, frame)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """Handle a peer's request; return False if it is not for this class."""
+        """Handle a peer's request; return False for any other."""
         if not isinstance(message.choice, ClusterMessage):
             return False
         choice = message.choice.choice
@@ -372,7 +364,6 @@ class Metadata(StateExchange):
 
     @property
     def _what_is_missing(self) -> str:
-        """Describe the reason for waiting."""
         if self.is_active_leader:
             return "a follower waits for a state that could not be recorded"
         if self.fsm_state in FOLLOWING and self.ledger.damage.is_there:
@@ -383,10 +374,7 @@ class Metadata(StateExchange):
             return f"{self.fsm_state.value}; {known} of {quorum} are known, the ledgers of nodes {nodes} are damaged"
         return self.fsm_state.value
 
-    # -- the state, as the leader advises it
-
     def _advise_state(self, event: Event, cause: ExchangeCause) -> None:
-        """Advise the state of the most advanced ledger, with primaries for all partitions."""
         if cause.snapshot is not None:
             self._pulled = ClusterState()
             self._pulled.apply(ClusterMessage(choice=cause.snapshot))
@@ -436,7 +424,6 @@ class Metadata(StateExchange):
             self._reassign_lost()
 
     def _reassign_lost(self) -> None:
-        """Reassign the partitions of lost nodes, as the leader."""
         if not self.is_active_leader or self._primaries.statuses.get(self._own_id) is NodeStatus.STOPPING:
             return
         recorded = self.ledger.recorded
@@ -454,7 +441,7 @@ class Metadata(StateExchange):
     # -- committed changes
 
     def _missed(self) -> None:
-        """Start over after a while, since this follower lacks the leader's advisories."""
+        """Start over after a while: this follower lacks the leader's advisories."""
 
         def again() -> None:
             if self.fsm_state in FOLLOWING:
@@ -463,7 +450,6 @@ class Metadata(StateExchange):
         self._timers.at(self._now.ms + self._watchdog_ms // 10, again)
 
     def _committed(self, number: LedgerNumber, advisory: Advisory) -> None:
-        """Handle a change of the ledger's state."""
         changed = self._primaries.changed_by(advisory)
         change = self._known_queues.change(advisory, self.state)
         if change != QueueChange():
@@ -490,7 +476,7 @@ class Metadata(StateExchange):
 def _lease_wanted(partition_id: int, lease_id: int) -> PrimaryStatusAdvisory:
     """Make a primary's advisory that it is passive until it has a lease this high, which no leader has assigned yet.
 
-    Members without this feature see an advisory under another lease than the partition's, and ignore it.
+    Members without this feature ignore it, since its lease is not the partition's.
     """
     return PrimaryStatusAdvisory(partition_id=partition_id, primary_lease_id=lease_id, status=PrimaryStatus.PASSIVE)
 

@@ -1,4 +1,4 @@
-"""The node as its metadata need it: see `broker.bmq.consensus.metadata`."""
+"""The node as its metadata need it."""
 
 from __future__ import annotations
 

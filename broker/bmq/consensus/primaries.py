@@ -19,8 +19,8 @@ log: Final = logging.getLogger("broker.cluster")
 
 # Leases are numbered consecutively. One further ahead than this is not from a leader, and would exhaust the numbers.
 LEASE_JUMP_MAX: Final = 1 << 24
-# A node's claim of records under an unknown lease is believed up to this lease id, however often it is made: leases
-# lost with the ledger are found again, and enough higher ones remain for a node that knows none.
+# Claims of records under unknown leases are believed up to this lease id, however often repeated: leases lost with the
+# ledger are found again, and enough higher ones remain for a node that knows none.
 LEASE_TOLD_MAX: Final = LEASE_JUMP_MAX >> 1
 
 # Called with a partition, its primary (None when it is lost) and the lease id.
@@ -40,7 +40,7 @@ class Primaries:
         self._spread = spread
         self._known: dict[int, tuple[int | None, int]] = {}
         self.statuses: dict[int, NodeStatus] = {}
-        # Silent leaders whose links are up, long enough that another was elected, or will be.
+        # Silent leaders whose links are up, for long enough that another was elected, or will be.
         self.silent: set[int] = set()
         # Leases, by partition, whose nodes were lost while this one led: they may come back as other processes.
         self._spent: set[tuple[int, int]] = set()
@@ -55,16 +55,13 @@ class Primaries:
             self._told(partition_id, node_id, lease_id)
 
     def lose(self, partition_id: int) -> None:
-        """Note the loss of a partition's primary; its lease id is remembered."""
         self.tell(partition_id, None, self.get(partition_id)[1])
 
     def of(self, node_id: int) -> tuple[int, ...]:
-        """Return the partitions whose primary is `node_id`."""
         return tuple(partition_id for partition_id, (primary, _) in self._known.items() if primary == node_id)
 
     @property
     def served(self) -> set[int]:
-        """Return the partitions that have a primary."""
         return {partition_id for partition_id, (node_id, _) in self._known.items() if node_id is not None}
 
     @property
@@ -109,7 +106,6 @@ class Primaries:
     # -- as the leader
 
     def lead(self) -> None:
-        """Begin a term of this node as leader."""
         self._spent.clear()
 
     def spend(self, node_id: int, recorded: ClusterState) -> None:
@@ -152,7 +148,6 @@ class Primaries:
         return self.holds(info) and self.statuses.get(info.primary_node_id) is NodeStatus.AVAILABLE
 
     def holds(self, info: PartitionPrimaryInfo) -> bool:
-        """Return True if a lease is still valid."""
         return (info.partition_id, info.primary_lease_id) not in self._spent and self.is_usable(info.primary_node_id)
 
     def is_usable(self, node_id: int) -> bool:

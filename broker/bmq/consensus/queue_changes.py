@@ -1,7 +1,7 @@
 """Changes of queues by the leader at the nodes' request: assignment, unassignment and change of apps.
 
-A request for a queue is answered when its assignment is committed, even if the leader changes in between.
-Source: mqbblp::ClusterQueueHelper, mqbc::ClusterUtil.
+A request for a queue is answered when its assignment is committed, even if the leader changes in between. Source:
+mqbblp::ClusterQueueHelper, mqbc::ClusterUtil.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ log: Final = logging.getLogger("broker.cluster")
 ASSIGNMENT_TIMEOUT_MS: Final = 15_000
 RETRY_MS: Final = 500
 
-# Callback with a queue, or the reason why there is none.
+# Called with a queue, or the reason why there is none.
 Assigned = Callable[[QueueInfo | Refusal], None]
-# Callback with the reason why a change was not made, or None.
+# Called with the reason why a change was not made, or None.
 Changed = Callable[[Refusal | None], None]
 
 
@@ -64,7 +64,7 @@ class Waiter(NamedTuple):
 
 
 class QueueChanges:
-    """The changes requested by this node and, at the leader, by others."""
+    """Changes requested by this node and, at the leader, by others."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class QueueChanges:
         self._resolve_domain = resolve_domain
         self._has_primary = has_primary
         self._partitions = range(partition_count)
-        # The leader, once healed: this node's own id when it leads.
+        # once healed; this node's own id when it leads
         self._leader_id: int | None = None
         self._leads = False
         self._stopping = False
@@ -95,8 +95,6 @@ class QueueChanges:
         self._changes: dict[LedgerNumber, Changed] = {}
         self._queue_keys: set[bytes] = set()
         self._counts: dict[int, int] = {}
-
-    # -- the leader
 
     def resume(self, leader_id: int, *, leads: bool) -> None:
         """Resume with a healed leader: repeat open requests."""
@@ -120,10 +118,7 @@ class QueueChanges:
     def stop(self) -> None:
         self._stopping = True
 
-    # -- assigning
-
     def assign(self, uri: str, config: DomainConfig, done: Assigned) -> None:
-        """Find or assign a queue's partition."""
         info = self._ledger.state.queues.get(uri)
         if info is not None and self._was_healed and not self._is_unassigning(uri):
             done(info)
@@ -227,10 +222,8 @@ class QueueChanges:
         number = self._ledger.number
         return self._now.wall_s << 32 | (number.term & 0xFFF) << 20 | number.sequence_number & 0xF_FFFF
 
-    # -- other changes
-
     def unassign(self, info: QueueInfo, done: Changed) -> None:
-        """Unassign an unused queue, as decided by the partition's primary."""
+        """Unassign an unused queue: its primary has decided so."""
         if self._leader_id is None:
             done(Refusal(StatusCategory.REFUSED, "There is no leader", ClusterError.NOT_LEADER))
             return
@@ -246,7 +239,7 @@ class QueueChanges:
         self._requests.send(self._leader_id, ClusterMessage(choice=request), answered, ASSIGNMENT_TIMEOUT_MS)
 
     def _propose_unassignment(self, uri: str, key: bytes, node_id: int, done: Changed) -> None:
-        """Advise the removal of a queue at the request of a node, which must be the primary of its partition."""
+        """Advise the removal of a queue at the request of a node, which must be its primary."""
         info = self._recorded(uri)
         if info is None or info.key != key:
             # Another request came first.
@@ -302,7 +295,6 @@ class QueueChanges:
         return state.queues.get(uri)
 
     def _advise(self, make: Make, done: Changed) -> None:
-        """Advise a change; `done` is called when it is committed."""
         try:
             number = self._replicated.advise(make)
         except Full as full:
@@ -312,8 +304,6 @@ class QueueChanges:
             self._changes[number] = done
         else:
             done(None)
-
-    # -- requests of other nodes, and committed changes
 
     def on_request(self, node_id: int, message: ControlMessage, choice: object) -> None:
         """Handle another node's request, if this one leads."""
@@ -351,7 +341,6 @@ class QueueChanges:
         self._requests.respond(node_id, message, refusal.status if refusal else done)
 
     def committed(self, number: LedgerNumber, advisory: Advisory) -> None:
-        """Answer the requests that wait for a commit."""
         done = self._changes.pop(number, None)
         if done is not None:
             done(None)

@@ -1,9 +1,8 @@
 """Replication of the ledger: the leader's advisories go to all nodes, and are committed once a quorum has them.
 
-Records are sent as in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the
-leader, acks to it. Acks are not recorded. A follower takes part once it has recorded a snapshot of this leader's,
-newer than all advisories that it has skipped, and misses nothing from then on. The ack of a snapshot covers all before
-it.
+Records are sent as in the ledger's file, one in each CLUSTER_STATE event: advisories and commits from the leader, acks,
+which are not recorded, to it. A follower takes part once it has recorded a snapshot of this leader's, newer than all
+advisories that it has skipped. The ack of a snapshot covers all before it.
 
 Source: mqbc::IncoreClusterStateLedger.
 """
@@ -55,19 +54,17 @@ ADVISORIES: Final = (
 
 
 class LedgerRole(Enum):
-    """The role of this node in the replication of the ledger."""
-
     RESTING = "no leader is known: no records are accepted"
     FOLLOWING = "records come from the leader"
     LEADING = "records come from this node"
 
 
 class ReplicatedLedger:
-    """The part of a node in replicating the ledger.
+    """One node's part in replicating the ledger.
 
     `committed` is called with each committed advisory, after the state has changed. `refused` checks whether an
-    advisory's primaries contradict what is known here: such an advisory is not recorded. `missed` is called when a
-    follower could not record an advisory of the leader: it must start over.
+    advisory's primaries contradict what is known here: it is then not recorded. `missed` is called when a follower
+    could not record an advisory of the leader, and must start over.
     """
 
     def __init__(
@@ -99,10 +96,7 @@ class ReplicatedLedger:
         # This leader's last advisory that a follower has skipped: only a later snapshot covers it.
         self._left_out = LedgerNumber(0, 0)
 
-    # -- who leads
-
     def rest(self) -> None:
-        """Enter the role without a known leader."""
         self.role = LedgerRole.RESTING
         self.leader_id = None
         self._in_step = False
@@ -116,7 +110,7 @@ class ReplicatedLedger:
         self._last = max(LedgerNumber(term, 0), self.ledger.number)
 
     def lead(self, term: int) -> None:
-        """Lead: number advisories from here on, above all in the ledger."""
+        """Lead: number advisories above all in the ledger."""
         assert term >= self.ledger.number.term
         self.rest()
         self.role = LedgerRole.LEADING
@@ -127,8 +121,6 @@ class ReplicatedLedger:
         """Forget the acks of a lost node, which may return with another disk."""
         for acked in self._acked.values():
             acked.discard(node_id)
-
-    # -- the leader's part
 
     def advise(self, make: Make) -> LedgerNumber:
         """Record an advisory, send it to all, and return its number. Raises `Full`, without effect, on a full disk."""
@@ -145,12 +137,11 @@ class ReplicatedLedger:
         return number
 
     def set_quorum(self, quorum: int) -> None:
-        """Set the number of nodes that must have recorded an advisory, including waiting ones."""
+        """Set the quorum, even for waiting advisories."""
         self.quorum = quorum
         self._commit()
 
     def _commit(self) -> None:
-        """Commit, in order, the advisories that a quorum has."""
         uncommitted = self.ledger.uncommitted
         while uncommitted and self.role is LedgerRole.LEADING:
             advised = next(iter(uncommitted))
@@ -173,10 +164,8 @@ class ReplicatedLedger:
         for node_id in self._links.other_ids:
             self._links.send(node_id, event)
 
-    # -- records from others
-
     def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Handle a CLUSTER_STATE event. Raises FormatError if it is malformed."""
+        """Raises FormatError for a malformed event."""
         record = parse_ledger_record(data, frame.body)
         if record.end != frame.end:
             raise FormatError("ClusterStateEvent", record.end, f"{frame.end - record.end} bytes after its record")
@@ -278,7 +267,6 @@ def _number(sequence: LeaderMessageSequence) -> LedgerNumber:
 
 
 def _number_of(choice: object) -> LedgerNumber | None:
-    """Return the number in a record's message; None if it has none."""
     if isinstance(choice, LeaderAdvisoryAck):
         return _number(choice.sequence_number_acked)
     if isinstance(choice, (LeaderAdvisoryCommit, *ADVISORIES)):

@@ -73,7 +73,7 @@ class StateExchange:
     def _own_id(self) -> int:
         return self._links.own_id
 
-    # -- how far the ledgers go
+    # -- comparison of ledgers
 
     def _store_own_number(self, event: Event, cause: ExchangeCause) -> None:
         if self.ledger.damage.is_there:
@@ -140,9 +140,9 @@ class StateExchange:
             self._apply(Event.FAIL_FOL_LSN_RSPN, ExchangeCause(node_id))
 
     def _reported(self, sequence: LeaderMessageSequence) -> LedgerNumber:
-        """Return the number that a follower reports of its ledger. Raises FormatError for one that cannot be.
+        """Return the number that a follower reports of its ledger. Raises FormatError for an impossible one.
 
-        The highest number decides whose state the cluster takes over, and nobody but the leader records for its term.
+        The cluster takes over the state with the highest number, and only the leader records for its term.
         """
         number, own = number_of(sequence), self.ledger.number
         most = own if own.term >= self.term else LedgerNumber(self.term, 0)
@@ -155,7 +155,7 @@ class StateExchange:
             self._respond(cause, FollowerLSNResponse(sequence_number=sequence_of(self.ledger.number)))
 
     def _is_sound(self, cause: ExchangeCause) -> bool:
-        """Return True if this node's ledger is reliable; otherwise tell the leader that it is not."""
+        """Return True if this node's ledger is reliable; otherwise report to the leader that it is not."""
         if self.ledger.damage.is_there:
             self._refuse(cause, ClusterError.CSL_FAILURE, "Ledger is damaged")
         return not self.ledger.damage.is_there
