@@ -2,7 +2,7 @@
 """Authentication of peers: the mechanisms, and a session's state under them.
 
 Source: mqbauthn::AuthenticationController and its built-in authenticators, mqba::Authenticator,
-mqbnet::AuthenticationContext; status codes and the texts that peers are sent are theirs.
+mqbnet::AuthenticationContext, also of the status codes and the texts that peers are sent.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Authenticator(Protocol):
     def blocking(self) -> bool: ...
 
     def authenticate(self, data: bytes, peer: str) -> Granted:
-        """Authenticate the peer at the address `peer` by its data. Raises `Unauthenticated`."""
+        """Authenticate the peer at the address `peer`. Raises `Unauthenticated`."""
         ...
 
 
@@ -137,8 +137,8 @@ def _at_once(work: Callable[[], Outcome], done: Callable[[Outcome], None]) -> bo
 class Authentications:
     """All mechanisms of a node. `anonymous` is None if every peer must authenticate.
 
-    `run_blocking` carries out a blocking authenticator's work and hands on its outcome; False, having done nothing,
-    when too many wait already.
+    `run_blocking` carries out a blocking authenticator's work and hands on its outcome; False, without effect, when too
+    many wait already.
     """
 
     def __init__(self, authenticators: Iterable[Authenticator], anonymous: AssumedCredential | None) -> None:
@@ -147,7 +147,7 @@ class Authentications:
         self._run_blocking: RunBlocking = _at_once
 
     def attach(self, run_blocking: RunBlocking) -> None:
-        """Have the loop's threads do blocking work; call this before the first peer. Until then it is done at once."""
+        """Run blocking work in the loop's threads from now on; call this before the first peer."""
         self._run_blocking = run_blocking
 
     @classmethod
@@ -160,7 +160,6 @@ class Authentications:
         return sorted(self._by_mechanism)
 
     def begin(self, mechanism: str, data: bytes, peer: str, done: Callable[[Outcome], None]) -> None:
-        """Authenticate a peer; `done` is called with the outcome, at once or later."""
         name = mechanism.upper()
         authenticator = self._by_mechanism.get(name)
         if authenticator is None:
@@ -195,7 +194,7 @@ def _without(data: bytes, text: str) -> str:
 
 
 class AuthState:
-    """The authentication state of a session's peer: its principal, if any, its mechanism, and its deadline."""
+    """A peer's authentication: its principal, if any, its mechanism, and its deadline."""
 
     __slots__ = ("deadline_ms", "mechanism", "pending", "principal")
 

@@ -47,7 +47,11 @@ log: Final = logging.getLogger("broker.authorization")
 
 CODE_REFUSED: Final = -1
 
-# The mechanism of peers identified by their certificates.
+# Authorization: the permissions of authenticated peers.
+#
+# An authorizer is consulted when a peer has connected and negotiates, at each open request of a client, and at each
+# command of an administrator. Between brokers there is no further check: the first broker of a client decides. Source:
+# mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
 TLS: Final = "TLS"
 
 
@@ -116,7 +120,7 @@ class Authorizer(Protocol):
 
 
 class DefaultAuthorizer:
-    """An authorizer that permits everything to everybody (source: mqbauthz::DefaultAuthorizer)."""
+    """Permits everything to everybody (source: mqbauthz::DefaultAuthorizer)."""
 
     name = "DefaultAuthorizer"
 
@@ -125,8 +129,6 @@ class DefaultAuthorizer:
 
 
 class Permission(Enum):
-    """The permission that a rule grants."""
-
     ADMINISTER = "administer"
     BROKER = "broker"
     READ = "read"
@@ -222,8 +224,6 @@ def connection_action(identity: ClientIdentity) -> Action:
 
 
 class RightsHost(Protocol):
-    """The node's interface for rights."""
-
     @property
     def authorizations(self) -> Authorizations: ...
 
@@ -238,8 +238,6 @@ class Known(Protocol):
 
 
 class Rights:
-    """The rights of one session's peer."""
-
     __slots__ = ("_host", "_peer")
 
     def __init__(self, host: RightsHost, peer: Known) -> None:
@@ -264,7 +262,6 @@ class Rights:
             raise Refusal(StatusCategory.REFUSED, f"Not authorized to write to queue '{uri}'", CODE_REFUSED)
 
     def _may(self, action: Action) -> bool:
-        """Return True if one of the peer's principals may do it."""
         allows = self._host.authorizations.allows
         auth = self._peer.auth
         if auth.principal is not None and allows(action, Who(auth.principal, auth.mechanism)):

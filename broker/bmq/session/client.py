@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A client of this node's queues: what it posts and confirms, and what it is sent."""
+"""A client of this node's queues: its posts and confirms, and the messages to it."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Client(QueueUser):
         before = after = padding = b""
         size, compression, has_properties = -1, 0, False
         for message, payload in zip(messages, payloads, strict=True):
-            # Messages in a row differ in little more than their GUIDs.
+            # Consecutive messages differ in little more than their GUIDs.
             if len(payload) != size or message.compression != compression or message.has_properties != has_properties:
                 size, compression, has_properties = len(payload), message.compression, message.has_properties
                 flags = _PUSH_PROPERTIES if has_properties else 0

@@ -17,7 +17,7 @@ Found = AssumedCredential | str
 
 
 class NoCredential(Exception):
-    """A provider's error that it has no credential at present; the text is the reason, without secrets."""
+    """A provider has no credential at present; the text is the reason, without secrets."""
 
 
 class CredentialProvider(Protocol):
@@ -62,7 +62,7 @@ class Credentials:
         self._run_blocking = run_blocking
 
     def get(self, done: Callable[[Found], None]) -> None:
-        """Obtain the credential; `done` is called with it, or with the reason of a failure, at once or later."""
+        """Obtain the credential, or the reason of a failure, at once or later."""
         if self._provider.blocking:
             self._run_blocking(self._ask, done)
         else:

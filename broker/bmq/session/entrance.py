@@ -33,8 +33,6 @@ log: Final = logging.getLogger("broker.authentication")
 
 
 class EntranceHost(Protocol):
-    """The node's interface for an entrance."""
-
     @property
     def now(self) -> Now: ...
     @property
@@ -42,7 +40,7 @@ class EntranceHost(Protocol):
 
 
 class EnteringSession(Protocol):
-    """The session, as its entrance sees it. While it is `paused` it takes no input."""
+    """The session of an entrance. While it is `paused` it takes no input."""
 
     paused: bool
 
@@ -53,9 +51,7 @@ class EnteringSession(Protocol):
 
     def send_event(self, event: bytes) -> None: ...
 
-    def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None:
-        """Accept the identity of an authenticated peer."""
-        ...
+    def identify(self, identity: ClientIdentity, encoding: EncodingType) -> None: ...
 
     def log_improper(self, what: str) -> None: ...
 
@@ -65,16 +61,14 @@ class EnteringSession(Protocol):
 
 
 def uncertified() -> frozenset[str]:
-    """Return the names of a peer without a certificate: none."""
     return frozenset()
 
 
 class Entrance:
-    """The handshake of a session, which is `paused` until there is an outcome, since no input can be handled meanwhile.
+    """The handshake of a session, which is `paused` until there is an outcome.
 
-    `auth` is the peer's authentication. `certified` returns the names in its certificate, once its
-    identity is here. `proven` is the principal of a peer that has authenticated itself, rather than being taken for the
-    anonymous one.
+    `auth` is the peer's authentication. `certified` returns the names in its certificate, once its identity is here.
+    `proven` is the principal of a peer that has authenticated itself, rather than being taken for the anonymous one.
     """
 
     def __init__(
@@ -97,7 +91,6 @@ class Entrance:
         self._guest.paused = True
 
     def release(self) -> None:
-        """End the peer's wait."""
         self._guest.paused = False
 
     def resume(self) -> None:
@@ -112,12 +105,11 @@ class Entrance:
 
     @property
     def has_expired(self) -> bool:
-        """Return True if the peer's time to re-authenticate has passed."""
+        """True if the peer's time to re-authenticate has passed."""
         deadline = self.auth.deadline_ms
         return deadline is not None and self._host.now.ms >= deadline and not self.auth.pending
 
     def on_event(self, data: memoryview, frame: Frame) -> None:
-        """Handle an event of a peer without an identity yet."""
         if frame.type == EventType.AUTHENTICATION and self.auth.principal is None:
             self._guest.paused = True
             self.on_authentication(data, frame)
@@ -141,7 +133,7 @@ class Entrance:
         self._host.authentications.begin(anonymous.mechanism, anonymous.data, self.peer, done)
 
     def on_authentication(self, data: memoryview, frame: Frame) -> None:
-        """Handle a request to authenticate: the first, or a repetition with the same principal and mechanism."""
+        """Handle a first authentication, or a repetition with the same principal and mechanism."""
         encoding = schema_encoding(frame.type_specific)
         request = received(AuthenticationMessage, data[frame.body : frame.end], encoding).choice
         if not isinstance(request, AuthenticationRequest):

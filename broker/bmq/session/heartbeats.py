@@ -7,7 +7,7 @@ __all__ = ["Heartbeats"]
 
 
 class Heartbeats:
-    """The times at which a peer came, and was last heard of, and the heartbeats since, to which it owes an answer.
+    """The times at which a peer came, and was last heard of, and the unanswered heartbeats since.
 
     `are_known` is True if the peer is known to answer heartbeats.
     """
@@ -20,7 +20,7 @@ class Heartbeats:
         self.are_known = False
 
     def miss(self, now_ms: int, interval_ms: int, missed_max: int) -> bool:
-        """Count another heartbeat if one is due; return True if so. None are sent with a maximum or interval of 0."""
+        """Count another heartbeat if one is due; return True if so. None is due with a maximum or interval of 0."""
         if missed_max <= 0 or interval_ms <= 0 or now_ms - self.heard_at_ms < interval_ms * (self.missed + 1):
             return False
         self.missed += 1

@@ -37,12 +37,12 @@ FEATURES: Final = (
 )
 STATUS_FEATURE: Final = "BROADCAST_TO_PROXIES"
 
-# Feature of our nodes: they accept another's removals when they receive a partition from scratch. It is a field of
-# its own, since the reference skips unknown fields.
+# Our nodes accept another's removals when they receive a partition from scratch. A field of its own: the reference
+# skips unknown fields.
 REMOVALS_FEATURE: Final = "BMQCTL:REMOVALS"
 
-# Feature of our brokers: once they have answered the opens of a queue, they take its posts and confirms, though its
-# subscriptions are yet to come. One of the reference discards them (mqbblp::RemoteQueue::postMessage, confirmMessage).
+# Our brokers, once they have answered the opens of a queue, take its posts and confirms before its subscriptions. Those
+# of the reference discard them (mqbblp::RemoteQueue::postMessage, confirmMessage).
 EARLY_FEATURE: Final = "BMQCTL_QUEUES:EARLY_POSTS"
 
 # Without it, a client reads only the older encoding of message properties (bmqp::MessagePropertiesFeatures).
@@ -56,10 +56,9 @@ NO_NODE_ID: Final = -1
 
 
 def own_identity(me: NodeIdentity, session_id: int, cluster_name: str = "") -> ClientIdentity:
-    """Make this broker's identity, in cluster `cluster_name` if that is given.
+    """Make this broker's identity, in cluster `cluster_name` if given.
 
-    In its own cluster it has its node id, in a virtual cluster its number there; in any other
-    it has none, like a proxy.
+    It has its node id in its own cluster, its number in a virtual cluster, and none in others, like a proxy.
     """
     features, node_id = FEATURES.format(status=f",{STATUS_FEATURE}"), NO_NODE_ID
     if cluster_name in me.virtual_clusters:
@@ -98,7 +97,7 @@ def answer_identity(
 ) -> NegotiationMessage:
     """Make the answer: the broker's own identity with success, or with `refusal` as the reason of a failure.
 
-    Another broker receives this one's identity in the cluster that it asks for, or in this one's own cluster.
+    Another broker receives this one's identity in the cluster that it asks for, else in this one's own.
     """
     status = (
         Status(category=StatusCategory.SUCCESS, code=0)
@@ -143,8 +142,8 @@ def _missed_max(me: NodeIdentity, asking: ClientIdentity) -> int:
 def knows_heartbeats(client: ClientIdentity) -> bool:
     """Return True if a client answers heartbeats, by its identity; one that sends a heartbeat does so, too.
 
-    No feature shows it. The C++ SDK has had them since its first release, and the official Python client is built on
-    it; the Java SDK (0.0.16) ends its connection at an event of a type that it does not know. The reference sends
-    heartbeats to clients of either kind, but never to administrators.
+    No feature shows it. The C++ SDK, and the official Python client on top of it, have always had them; the Java SDK
+    (0.0.16) ends its connection at an event of a type that it does not know. The reference sends heartbeats to clients
+    of either kind, but never to administrators.
     """
     return client.client_type is ClientType.TCPCLIENT and client.sdk_language is ClientLanguage.CPP

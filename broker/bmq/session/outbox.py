@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The output to one peer, in the order of the decisions: messages of one kind share an event.
 
-ACKs and CONFIRMs are collected separately: they are short, and would otherwise alternate with the PUSHes or PUTs that
-go the same way, with an event for each message. They follow earlier output, and no complete event overtakes them.
+ACKs and CONFIRMs are collected separately: they are short, and would otherwise alternate with the PUSHes or PUTs on the
+same way, with an event for each message. They follow earlier output, and no complete event overtakes them.
 
 Invariant: `data[start:]` is the event that is still open (`kind` is not UNDEFINED), its length not yet written;
 `beside` is another one, of `beside_kind`, if it is not empty.
@@ -29,8 +29,6 @@ _HEADS: Final[dict[EventType, bytes]] = {kind: build_event(kind, b"") for kind i
 
 
 class Outbox:
-    """An output buffer that knows its open event."""
-
     __slots__ = ("beside", "beside_kind", "data", "kind", "start")
 
     def __init__(self) -> None:
@@ -66,7 +64,6 @@ class Outbox:
 
     @property
     def size(self) -> int:
-        """Number of bytes in the buffers."""
         return len(self.data) + len(self.beside)
 
     def whole(self, event: Buffer) -> None:
@@ -89,13 +86,11 @@ class Outbox:
             self.data += beside
 
     def clear(self) -> None:
-        """Drop all output."""
         self.data = bytearray()
         self.beside = bytearray()
         self.kind = self.beside_kind = _NONE
 
     def take(self) -> bytearray:
-        """Take all output, leaving the box empty."""
         data, beside = self.data, self.beside
         if self.kind is not _NONE:
             _LENGTH.pack_into(data, self.start, len(data) - self.start)

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Posts and confirms of one client or broker: checked, and gathered to runs for their queues.
 
-A run consists of consecutive messages to one queue. It ends before a message that is refused here, that has options,
-or whose result is wanted while those of the others are not. A client that makes no GUIDs has runs of one, each with
-its own correlation id. Confirms of one consumer in a row are a run, too.
+A run consists of consecutive messages to one queue. It ends before a message that is refused here, that has options, or
+whose result is wanted while those of the others are not. A client that makes no GUIDs has runs of one, each with its
+own correlation id. Consecutive confirms of one consumer are a run, too.
 """
 
 from __future__ import annotations
@@ -39,20 +39,14 @@ _queue_id: Final = PUT_HEADER.word("queue_id").unpack_from
 
 
 class Posting(MessagePoster, Protocol):
-    """A poster whose posts are checked here."""
-
     def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Report that a message is not taken; `reason` is for the log."""
         ...
 
-    def note_duplicate(self, queue: Queue, guid: bytes) -> None:
-        """Note that a message was posted before."""
-        ...
+    def note_duplicate(self, queue: Queue, guid: bytes) -> None: ...
 
 
 class Confirming(Protocol):
-    """A sender of confirms."""
-
     def log_improper(self, what: str) -> None:
         """Log a confirm that no consumer may send; `what` describes it."""
         ...
@@ -133,7 +127,7 @@ def take_posts(
 def _forward(
     poster: Posting, number: int, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
 ) -> bool:
-    """Have the queue of the first post forward the events unchanged; return False, without effect, if it does not."""
+    """Have the queue of the first post forward the events; return False, without effect, if it does not."""
     start: int = frames[0].body
     if frames[-1].end - start <= _PUT_SIZE:
         return False
@@ -155,7 +149,6 @@ def _post(
     payloads: Sequence[Buffer],
     options: Buffer = b"",
 ) -> None:
-    """Post a run, and report the results that are known now."""
     try:
         posted = queue.post(messages, payloads, options, (poster, queue_id, correlation) if acks else None)
     except Full as full:
@@ -180,7 +173,7 @@ def _post(
 def take_confirms(
     confirmer: Confirming, handles: Mapping[int, Handle], data: memoryview, frames: Sequence[Frame]
 ) -> None:
-    """Take the confirms of events. Raises FormatError at the first event that is malformed, after those before it."""
+    """Take the confirms of events. Raises FormatError like `take_posts`."""
     queue: Queue | None = None
     stream: Stream | None = None
     run_id = run_sub_id = 0

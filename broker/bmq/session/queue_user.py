@@ -26,8 +26,8 @@ _ACK: Final = EventType.ACK
 class QueueUser:
     """The part of a `broker.bmq.core.messages.Sink` and `Poster` that all users share.
 
-    `requests` are its requests about queues, and `handles` its open queues. `out` is the outbox of the link, and `wake`
-    is called when it has output. `fail` closes the link after this step, if output could not be prepared.
+    `requests` are its requests about queues, and `handles` its open queues. `wake` is called when the link's outbox
+    `out` has output. `fail` closes the link after this step, if output could not be prepared.
     """
 
     requests: QueueRequests
@@ -45,21 +45,19 @@ class QueueUser:
         self._fail = fail
 
     def fail(self, error: Exception) -> None:
-        """See `broker.bmq.core.messages.Sink`."""
         self.block()
         self._fail(error)
 
     def block(self) -> None:
-        """Stop pushing messages until `output_sent` says that the link has room."""
+        """Stop pushing messages until `output_sent`."""
         self.ready = self.has_room = False
 
     def hold(self) -> None:
-        """Stop pushing messages that are to be confirmed, since this node is about to stop."""
+        """Stop pushing messages that are to be confirmed: this node is about to stop."""
         self._held = True
         self.ready = False
 
     def output_sent(self) -> None:
-        """Note that the link has taken all output."""
         self.has_room = True
         if not (self.ready or self._held):
             self.ready = True
@@ -72,13 +70,11 @@ class QueueUser:
         self._wake()
 
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
-        """See `broker.bmq.core.messages.Poster`."""
         out = self._out.event(_ACK, ACK_HEADER_BYTES)
         out += pack_ack(status, correlation_id, guid, queue_id)
         self._wake()
 
     def acknowledge_kept(self, queue_id: int, correlation_id: int, guids: Sequence[bytes]) -> None:
-        """See `broker.bmq.core.messages.Poster`."""
         out = self._out.event(_ACK, ACK_HEADER_BYTES)
         out += pack_acks(0, correlation_id, guids, queue_id)
         self._wake()

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One link: its negotiation, its events, and its end.
 
-Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager; the texts of failures are theirs,
-because clients and their logs show them. Its states are a table: `broker.bmq.session.session_table`.
+Source: mqba::ClientSession, mqba::SessionNegotiator, mqbblp::QueueSessionManager, also of the texts of failures, which
+clients and their logs show. Its states are a table: `broker.bmq.session.session_table`.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ READ_ALWAYS: Final = 1 << 62
 # Plain integers for the hot paths: arithmetic on enumerations costs more than the message.
 _PUT: Final = int(EventType.PUT)
 _CONFIRM: Final = int(EventType.CONFIRM)
-# The kinds of events of which several in a row are a run.
+# Consecutive events of these kinds are a run.
 _RUN_KINDS: Final = (_PUT, _CONFIRM)
 
 
 class SessionHost(QueueHost, Protocol):
-    """The node's interface for a session."""
+    """The node of a session."""
 
     @property
     def identity(self) -> NodeIdentity: ...
@@ -120,7 +120,7 @@ class SessionHost(QueueHost, Protocol):
 
     @property
     def run_command(self) -> Callable[[str, str, Callable[[str], bool]], tuple[int, str]]:
-        """Executes an admin command, given its line, its source, and which queues that may read.
+        """Executes an admin command, given its line, its source, and a check of the queues that it may read.
 
         Returns a status, and the answer.
         """
@@ -130,7 +130,7 @@ class SessionHost(QueueHost, Protocol):
 class Session:
     """The machine of one link; see `link.Machine`. A client on it has its queues as `client`."""
 
-    # Slots: access to this many attributes is slower with a dictionary.
+    # Slots: a dictionary of this many attributes is slower.
     __slots__ = (
         "_broker",
         "_control_bytes_max",
@@ -183,13 +183,12 @@ class Session:
 
     @property
     def description(self) -> str:
-        """The peer, for the log."""
         return self.client.description
 
     # -- the link's side
 
     def receive(self, data: memoryview) -> int:
-        """Handle the whole events at the front of `data`; return the number of bytes they took.
+        """Handle the whole events at the front of `data`; return the number of bytes that they took.
 
         Malformed bytes end the session: the stream cannot be trusted after them.
         """
@@ -223,7 +222,7 @@ class Session:
 
     @property
     def input_can_wait(self) -> bool:
-        """See `link.Machine`: True after confirms of a client that only consumes, and may be sent many more."""
+        """True after confirms of a client that only consumes, and may be sent many more."""
         return self.client.can_wait and self.is_client
 
     def _on_run(self, data: memoryview, first: Frame, available: int) -> int:
@@ -247,7 +246,6 @@ class Session:
         return at
 
     def _judge_backlog(self, broker: BrokerPeer) -> None:
-        """End the session with a broker whose output has grown too large."""
         if self.backlog > broker.backlog_bytes_max and not self.finished:
             text = f"does not read what it is sent: {self.backlog} bytes wait, the limit is {broker.backlog_bytes_max}"
             log.error("#TCP_BACKLOG %s: %s", self.description, text)
@@ -259,7 +257,6 @@ class Session:
         self.state = state
         self.finished = state is SessionState.CLOSED
         self._takes_runs = self.is_client
-        # With more than this waiting, its peer is not read from; a broker always: two might wait for each other.
         self.backlog_bytes_max = CLIENT_BACKLOG_BYTES_MAX if self._broker is None else READ_ALWAYS
         self.standing = self._standing(state)
         if state is SessionState.NEGOTIATING:
@@ -330,7 +327,6 @@ class Session:
         self.client.output_sent()
 
     def hold(self) -> None:
-        """Stop pushing messages that are to be confirmed, since this node is about to stop."""
         self.client.hold()
         if self._broker is not None:
             self._broker.hold()
@@ -352,7 +348,6 @@ class Session:
         self.host.faults.end_session(self, error)
 
     def give_up(self, reason: str) -> None:
-        """See `broker.common.faults.Failing`."""
         self.end(reason)
         self.out.clear()
 

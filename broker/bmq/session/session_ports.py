@@ -12,17 +12,15 @@ __all__ = ["BrokerPeer"]
 
 
 class BrokerPeer(Protocol):
-    """The purpose of a session with another broker; heartbeats are handled by the session."""
+    """The purpose of a session with another broker; the session handles heartbeats."""
 
     @property
     def heartbeats_missed_max(self) -> int:
-        """Number of heartbeats in a row that may stay unanswered before the session is ended; with 0 none are sent."""
+        """Number of consecutive heartbeats that may stay unanswered; with 0 none are sent."""
         ...
 
     @property
-    def control_bytes_max(self) -> int:
-        """Maximum size of an event with a control message."""
-        ...
+    def control_bytes_max(self) -> int: ...
 
     @property
     def backlog_bytes_max(self) -> int:
@@ -34,22 +32,14 @@ class BrokerPeer(Protocol):
         """PEER if its memory has a bound of its own, CLIENT if the bound of all clients includes it."""
         ...
 
-    def begun(self) -> None:
-        """Begin, after negotiation."""
-        ...
+    def begun(self) -> None: ...
 
     def receive(self, data: memoryview, frame: Frame) -> None:
         """Process an event. Raises FormatError for an event that no broker sends."""
         ...
 
-    def output_sent(self) -> None:
-        """Note that the broker has taken all output."""
-        ...
+    def output_sent(self) -> None: ...
 
-    def hold(self) -> None:
-        """Stop pushing messages to it."""
-        ...
+    def hold(self) -> None: ...
 
-    def ended(self) -> None:
-        """Handle the end of the session."""
-        ...
+    def ended(self) -> None: ...
