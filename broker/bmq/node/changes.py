@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Changes while a node runs: domains are reconfigured, unused queues are deleted.
 
-As everywhere, the order is: first the ledger, then the journal, then the change itself. A node whose ledger no other
-node has makes room in the journal before all: a change that is refused then leaves both alike.
+The ledger changes first, then the journal, then the node. A node whose ledger no other node has makes room in the
+journal before all: a refused change then leaves both alike.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ log: Final = logging.getLogger("broker.node")
 
 QUEUES_WATERMARK: Final = 0.8
 
-# Alarm that a domain's apps differ from those of its queues.
 APPS_DIFFER: Final = "FANOUT_APPIDS_DIFFER"
 REMEDY: Final = (
     "They are kept, and messages are stored for them: to remove them and their messages, send DOMAINS RECONFIGURE {} "
@@ -58,8 +57,6 @@ REMEDY: Final = (
 
 
 class QueueHolder(Protocol):
-    """The node's interface to its queues."""
-
     ledger: Ledger
     now: Now
     queues: dict[str, Queue]
@@ -191,7 +188,6 @@ def change_apps(
 def _make_room(
     partition: StoredPartition, queue: Queue, added: Sequence[tuple[str, bytes]], removed: Sequence[App]
 ) -> None:
-    """Make room for all records of a change of apps, or raise `Full`."""
     qlist = len(build_queue_record(queue.uri, queue.key, list(added))) if added else 0
     partition.make_room(bool(added) + 2 * len(removed), qlist)
 
@@ -243,9 +239,7 @@ def erase_queue(holder: QueueHolder, queue: Queue, partition: StoredPartition) -
 
 
 def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | None = None) -> int:
-    """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. Raises `Full` like
-    `delete_queue`.
-    """
+    """Delete the queues (of one domain) idle for `keepalive_ms`; return their number. Raises `Full`."""
     idle = [
         queue
         for queue in holder.queues.values()
@@ -259,7 +253,7 @@ def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | No
 
 
 def has_been_idle(queue: Queue, now_ms: int, keepalive_ms: int) -> bool:
-    """Return True if a queue has been idle for `keepalive_ms`; to be called periodically."""
+    """Return True after `keepalive_ms` idle; to be called periodically."""
     if not queue.is_idle:
         queue.upkeep.idle_since_ms = None
         return False

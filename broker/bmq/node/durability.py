@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Durability: flushing to the disk, beyond what the kernel does by itself.
 
-Written pages belong to the kernel: they outlive the process, but not a power failure. `NEVER` leaves it at that, as the
-reference does. `INTERVAL` limits the loss of a power failure. `ALWAYS` is group commit: a step's records are on the
-disk before any output of the step leaves the node, so acks, receipts and votes name only records on the disk.
+Written pages outlive the process, but not a power failure. `NEVER` leaves it at that, as the reference does. `INTERVAL`
+limits the loss. `ALWAYS` is group commit: a step's records are on the disk before any output of the step leaves the
+node, so acks, receipts and votes name only records on the disk.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ class FsyncMode(Enum):
 
 
 class FsyncPolicy(NamedTuple):
-    """The policy; `interval_ms` is for INTERVAL."""
-
     mode: FsyncMode
     interval_ms: int = 0
 
@@ -48,7 +46,7 @@ def parse_fsync(text: str) -> FsyncPolicy:
 
 
 class _Synced(NamedTuple):
-    """The flushed state of a partition. The ends alone would not distinguish a tail that was rewritten."""
+    """The flushed state of a partition. The ends alone would not reveal a rewritten tail."""
 
     files: PartitionFiles
     data_end: int
@@ -59,8 +57,6 @@ class _Synced(NamedTuple):
 
 
 class Durability:
-    """Tracks data written since the last flush."""
-
     def __init__(self, partitions: Iterable[StoredPartition], ledger: Ledger) -> None:
         self._partitions = tuple(partitions)
         self._ledger = ledger
@@ -72,7 +68,7 @@ class Durability:
         """Return the files to flush, in this order; they count as flushed from here on.
 
         DATA, QLIST and the names of new files come before the journal that refers to them: a journal without the others
-        beside it would look like one whose files were removed.
+        would look like one whose files were removed.
         """
         found: list[StoreFile | Directory] = []
         for partition in self._partitions:
@@ -111,6 +107,5 @@ class Durability:
         found.append(files.journal)
 
     def sync(self) -> None:
-        """Wait until everything written is on the disk."""
         for each in self.unsynced():
             each.flush()

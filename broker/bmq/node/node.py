@@ -74,13 +74,12 @@ _MODE_FLAGS: Final = {
 
 
 def unadministered(node: Node) -> RunCommand:
-    """Return a service that refuses all admin commands."""
     return lambda command, source, may_read=None: (-1, "This node does not accept commands")
 
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """The parts of any node, whatever its role. `administer` makes the service that runs its admin commands."""
+    """The parts of any node, whatever its role. `administer` makes the service for admin commands."""
 
     identity: NodeIdentity
     now: Now
@@ -92,7 +91,7 @@ class Basis:
 
 
 class Node:
-    """All of a node's state. The shell sets `now`, feeds sessions, and sends what `dirty` sessions have."""
+    """All of a node's state. The shell sets `now`, feeds sessions, and sends the output of `dirty` sessions."""
 
     def __init__(
         self, basis: Basis, ledger: Ledger, partitions: Mapping[int, StoredPartition], make_role: Callable[[Node], Role]
@@ -132,12 +131,10 @@ class Node:
         self.role = make_role(self)
         self.run_command = basis.administer(self)
 
-    # -- parameters of queues
-
     def configure(self, settings: QueueSettings) -> None:
         """Set other parameters of queues; queues already open may keep some of the old ones.
 
-        A proxy knows no cluster's parameters before its first cluster, and it has no queues until then.
+        A proxy knows no parameters before its first cluster, and it has no queues until then.
         """
         self.settings = settings
 
@@ -160,8 +157,6 @@ class Node:
     @property
     def shutdown_timeout_ms(self) -> int:
         return self.settings.shutdown_timeout_ms
-
-    # -- starting
 
     def start(self, recovered: Mapping[int, Recovered]) -> None:
         """Lead and become primary of every partition, under lease ids above earlier ones, with recovered messages."""
@@ -199,14 +194,12 @@ class Node:
         return self.adopt(lambda session_id: Session(self, session_id, peer, certified))
 
     def adopt(self, make: Callable[[int], Session]) -> Session:
-        """Register the session that `make` returns for a new number."""
         self._session_ids += 1
         session = make(self._session_ids)
         self.sessions[session.session_id] = session
         return session
 
     def disconnect(self, session: Session, reason: str) -> None:
-        """Handle the end of a session's link."""
         with Change(f"the end of session {session.description}"):
             session.end(reason, lost=not self.stopping)
             self.sessions.pop(session.session_id, None)
@@ -219,13 +212,13 @@ class Node:
                 session.give_up("a fault of this broker")
 
     def tick(self) -> None:
-        """Do periodic work; called a few times a second."""
+        """Called a few times a second."""
         self.timers.run(self.now.ms)
         with Change("the upkeep of queues and partitions"):
             self._keep_up()
 
     def tick_session(self, session: Session) -> None:
-        """Let a session check its peer, once a second."""
+        """Called once a second."""
         try:
             session.tick()
         except Exception as error:
@@ -269,25 +262,21 @@ class Node:
         return False, self.role.settle()
 
     def rest(self) -> bool:
-        """Send what steps left to go with later output; return True if there was any."""
         return self.role.rest()
 
     def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """Decide about another broker's connection; see `broker.bmq.session.session.SessionHost`."""
         return self.role.admit(session, identity)
 
     # -- the end
 
     def retire(self) -> bool:
-        """Prepare the stop; called repeatedly, until it returns True because others have taken over."""
+        """See `Role.retire`."""
         return self.role.retire()
 
     def awaits_confirms(self) -> bool:
-        """Return True while the stop waits for confirms of messages that were delivered from here."""
         return self.role.awaits_confirms()
 
     def leave(self) -> None:
-        """Take leave of other brokers, just before all links end."""
         self.role.leave()
 
     def may_log(self, session: Session) -> bool:
@@ -327,7 +316,7 @@ class Node:
         return uri._replace(domain=domain.config.name, tier="").canonical, domain
 
     def serve_queue(self, name: str, domain: DomainInUse) -> Queue:
-        """Return the queue of that URI, served here, creating it if needed. Raises `Refusal` if it cannot be."""
+        """Return the queue of that URI, served here, creating it if needed. Raises `Refusal`."""
         queue = self.queues.get(name)
         if queue is None:
             queue = self._create_queue(name, domain)
@@ -335,7 +324,6 @@ class Node:
         return queue
 
     def routing_flags(self, queue: Queue) -> int:
-        """Return the flags of the queue's routing in an open response."""
         return sum(1 << flag for flag in _MODE_FLAGS[queue.config.mode])
 
     def domain(self, name: str) -> DomainInUse | None:
@@ -350,7 +338,6 @@ class Node:
         return domain
 
     def _create_queue(self, uri: str, domain: DomainInUse) -> Queue:
-        """Assign a queue to a partition, first in the ledger, then in the journal."""
         info = self.ledger.state.queues.get(uri)
         try:
             if info is None:
@@ -381,7 +368,6 @@ class Node:
         return sum(parse_uri(uri).qualified_domain == name for uri in self.ledger.state.queues)
 
     def _propose(self, uri: str, config: DomainConfig) -> QueueInfo:
-        """Propose a partition and keys for a new queue."""
         salt = key_salt(self)
         apps: list[tuple[str, bytes]] = []
         for app_id in config.queue_app_ids:
@@ -396,7 +382,6 @@ class Node:
         )
 
     def _assign(self, info: QueueInfo) -> None:
-        """Record a new queue in the ledger, unless it is recorded already."""
         if info.uri not in self.ledger.state.queues:
             counts = self._census()
             self.ledger.assign(info)
@@ -424,7 +409,6 @@ class Node:
         *,
         in_files: bool = False,
     ) -> RootQueue:
-        """See `broker.bmq.node.restoring.RestoringNode`."""
         if not apps and (in_files or domain.config.mode is not Mode.FANOUT):
             apps = [(DEFAULT_APP_ID, DEFAULT_APP_KEY)]
         in_files = in_files or domain.config.persistent

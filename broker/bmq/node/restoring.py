@@ -28,8 +28,6 @@ log: Final = logging.getLogger("broker.node")
 
 
 class RestoringNode(Protocol):
-    """The services that restoring needs of the node."""
-
     queues: dict[str, Queue]
     domains: dict[str, DomainInUse]
 
@@ -69,7 +67,6 @@ class Restoration:
         self._arrived: defaultdict[bytes, Counter[int]] = defaultdict(Counter)  # by key
 
     def put_back(self, state: Recovered) -> None:
-        """Restore a recovered partition at once."""
         self.begin(state.queues, state.timestamp)
         partition = self._partition
         for some in partition.removals.before_slowly(partition.files, state.timestamp, self._since_ms):
@@ -104,13 +101,13 @@ class Restoration:
         return queue
 
     def remember(self, key: bytes, guids: bytes) -> None:
-        """Note messages of a queue that are removed according to the journal: their GUIDs, concatenated."""
+        """Note a queue's messages that the journal removes: their GUIDs, concatenated."""
         queue = self.queues.get(key)
         if queue is not None:
             queue.history.restore(guids, self._since_ms)
 
     def remember_before(self, key: bytes, removed: Removed) -> None:
-        """Note messages of a queue removed before the journal began; oldest first, and before `remember`."""
+        """Note a queue's messages removed before the journal began; oldest first, and before `remember`."""
         queue = self.queues.get(key)
         if queue is not None:
             queue.history.restore(b"", self._since_ms, (removed,))
@@ -142,7 +139,7 @@ class Restoration:
         queue.restore(message)
 
     def peaked(self, key: bytes, app_key: bytes, peak: Peak) -> None:
-        """Observe a peak of a queue, or an app of it, while another node served it, beyond its present level."""
+        """Observe a peak, beyond the present level, of a queue or app while another node served it."""
         queue = self.queues.get(key)
         if queue is None:
             return
@@ -160,7 +157,7 @@ class Restoration:
         return queue
 
     def end(self) -> None:
-        """Finish: make the restored queues visible to the node."""
+        """Make the restored queues visible to the node."""
         node = self._node
         for key, queue in self.queues.items():
             name = self._domains[key].config.name

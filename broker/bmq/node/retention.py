@@ -18,16 +18,14 @@ from formats.bmq.uri import parse_uri
 
 __all__ = ["Retention"]
 
-# Window for an unreadable domain; the reference's default for a readable one.
+# Window for an unreadable domain: the reference's default.
 WINDOW_MS: Final = 300_000
-# Interval at which the domains are read, and the number read at once.
+# Interval at which the domains are read, and number read at once.
 INTERVAL_MS: Final = 60_000
 DOMAINS_AT_ONCE: Final = 8
 
 
 class DomainHolder(Protocol):
-    """The node's interface to its domains."""
-
     now: Now
     ledger: Ledger
     domains: dict[str, DomainInUse]
@@ -38,8 +36,6 @@ class DomainHolder(Protocol):
 
 
 class Retention:
-    """Sets the retention of removals in a node's partitions."""
-
     def __init__(self, holder: DomainHolder) -> None:
         self._holder = holder
         self._to_read: set[str] = set()

@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The services that a node needs of its part in the cluster: alone, as a member of several, or as a proxy to clusters.
 
-A node has one role for all its life: `Node` makes it at the end of its own construction. Neither is changed from
-outside afterwards.
+`Node` makes its role at the end of its own construction. Neither is changed from outside afterwards.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ __all__ = ["ClosedDoor", "Door", "Role"]
 class Door(Protocol):
     """Admits the brokers below a node, and takes leave of them when the node is about to stop."""
 
-    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None:
-        """See `broker.bmq.session.session.SessionHost`."""
-        ...
+    def admit(self, session: Session, identity: ClientIdentity) -> BrokerPeer | str | None: ...
 
     def retire(self) -> bool:
         """Announce that the node is about to stop; return True once all brokers below are ready for it."""
@@ -35,8 +32,6 @@ class Door(Protocol):
 
 
 class ClosedDoor:
-    """Admits no brokers."""
-
     def admit(self, session: Session, identity: ClientIdentity) -> str:
         return f"{identity.client_type.name} connections are not supported"
 
@@ -45,8 +40,6 @@ class ClosedDoor:
 
 
 class Role(Door, Protocol):
-    """The part of a node in its cluster."""
-
     @property
     def is_proxy(self) -> bool: ...
 
@@ -113,7 +106,7 @@ class Role(Door, Protocol):
         ...
 
     def list_copied(self, partition_id: int, queue_key: bytes, first: int, count: int) -> Sequence[CopiedMessage]:
-        """List messages of a queue in a partition's replica: from the number `first` on, at most `count`."""
+        """List at most `count` messages of a queue in a partition's replica, from number `first` on."""
         ...
 
     def proxy_view(self, name: str) -> ProxyView | None:

@@ -28,13 +28,11 @@ log: Final = logging.getLogger("broker.node")
 ROUND_MS: Final = 100
 SECOND_MS: Final = 1000
 
-# Number of queues examined in a unit of work.
+# Queues examined in a unit of work.
 QUEUES_PER_UNIT: Final = 8
 
 
 class RoundsNode(Protocol):
-    """The node, as far as its queues go."""
-
     now: Now
     work: Work
     queues: dict[str, Queue]

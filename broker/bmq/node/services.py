@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The services that a node needs of its process, and the parameters of its queues: both are given at construction."""
+"""The services that a node needs of its process, and the parameters of its queues."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ SHUTDOWN_TIMEOUT_MS: Final = 20_000
 
 
 class RunCommand(Protocol):
-    """Executes an admin command."""
-
     def __call__(self, line: str, source: str, may_read: Callable[[str], bool] = ..., /) -> tuple[int, str]:
         """Return its status, 0 for success, and its answer. `may_read` tells which queues the source may read."""
 
@@ -53,8 +51,8 @@ def _no_files(text: str) -> str:
 class ProcessServices:
     """The services of a node's process.
 
-    `before_sending` is called before anything leaves the node, to flush to the disk if that is configured.
-    `keep_rejected` writes a rejected message into a file for people and returns its path, or raises OSError.
+    `before_sending` is called before anything leaves the node, to flush to the disk if configured. `keep_rejected`
+    writes a rejected message into a file for people and returns its path, or raises OSError.
     """
 
     authentications: Authentications = field(default_factory=Authentications.open)

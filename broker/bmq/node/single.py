@@ -18,7 +18,7 @@ __all__ = ["SingleNode"]
 
 
 class SingleNode:
-    """See `Role`. `door` admits brokers below this one, if any."""
+    """A `Role`. `door` admits brokers below this one, if any."""
 
     is_proxy = False
     assigns_queues = True
