@@ -18,7 +18,7 @@ __all__ = ["Admission", "KnownNode"]
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A configured node: its name, as in its certificate, and the principals that identify it."""
+    """A configured node, and the principals that identify it."""
 
     name: str
     principals: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class Admission:
         self.origins = origins
 
     def refusal(self, node_id: int, entrance: Entrance) -> str | None:
-        """Return the reason not to accept a session as this node of the cluster; None if it is accepted."""
+        """Return the reason not to accept a session as this node of the cluster, or None."""
         node = self._nodes[node_id]
         principal, names = entrance.proven, entrance.certified()
         if principal in node.principals or node.name in names:
@@ -48,8 +48,9 @@ class Admission:
         return f"claims to be node {node_id}, '{node.name}', but connects from {address}, not from {where}; it {shown}"
 
     def may_have_moved(self, node_id: int, entrance: Entrance) -> bool:
-        """Look up the address of a node that connects from elsewhere while its session waits; False if that cannot
-        help.
+        """Look up the address of a node that connects from elsewhere; return False if that cannot help.
+
+        The session waits meanwhile.
         """
         if self._needs_proof:
             return False

@@ -28,12 +28,11 @@ _ALWAYS_TOLD: Final = (
 
 
 def to_features(definition: Mapping[str, object]) -> str:
-    """Format the field: `definition` by the configuration's names of its parts."""
     return f"{FIELD}:" + ",".join(f"{name}={value}".translate(_SEPARATORS) for name, value in definition.items())
 
 
 def disagreement(own: str, theirs: str) -> str | None:
-    """Return the settings that differ at a node with the features `theirs`; None if there are none.
+    """Return the settings that differ at a node with the features `theirs`, or None.
 
     A node of the reference has features without its configuration: that is None, as if all were equal.
     """
@@ -54,7 +53,6 @@ def disagreement(own: str, theirs: str) -> str | None:
 
 
 def _definition(features: str) -> dict[str, str] | None:
-    """Read the settings in features; None if there are none."""
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:

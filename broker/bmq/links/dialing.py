@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Outgoing links: to members of the cluster, or from a proxy to the brokers above it.
 
-The dialing broker authenticates itself, if it has credentials, and sends its identity; the other answers with its own
-identity, or refuses.
+The dialing broker authenticates itself, if it has credentials, and sends its identity; the other answers with its own,
+or refuses.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ SPARE_MS: Final = 2_500
 
 
 class OutgoingSession(Protocol):
-    """The session that authenticates itself."""
-
     @property
     def finished(self) -> bool: ...
     @property
@@ -84,12 +82,11 @@ class AuthenticationClient:
         self._due_ms: int | None = None
 
     def begin(self) -> None:
-        """Send a request as soon as there is a credential."""
         self._due_ms = None
         self._credentials.get(self._send)
 
     def tick(self) -> None:
-        """Authenticate again before the lifetime of the last authentication ends; called once a second."""
+        """Authenticate again before the last authentication expires; called once a second."""
         if self._due_ms is not None and self._now.ms >= self._due_ms:
             self.begin()
 
@@ -107,7 +104,7 @@ class AuthenticationClient:
         session.send_event(build_schema_event(message, EventType.AUTHENTICATION))
 
     def on_response(self, data: memoryview, frame: Frame) -> None:
-        """Handle the answer to a request. Raises FormatError if it is none."""
+        """Raises FormatError for anything but an answer to a request."""
         body = data[frame.body : frame.end]
         response = received(AuthenticationMessage, body, schema_encoding(frame.type_specific)).choice
         if not isinstance(response, AuthenticationResponse) or self._is_answered:
@@ -129,12 +126,10 @@ class Dialer(Protocol):
 
     @property
     def credentials(self) -> Credentials | None:
-        """Return the session's credentials; None if it does not authenticate."""
+        """The session's credentials; None if it does not authenticate."""
         ...
 
-    def introduce(self, session_id: int) -> ClientIdentity:
-        """Return this broker's identity for the session."""
-        ...
+    def introduce(self, session_id: int) -> ClientIdentity: ...
 
     def accept(self, node_id: int, session: Session, answer: BrokerResponse) -> BrokerPeer | str:
         """Return the handler of the session, given the other side's identity, or the reason to end it."""
@@ -244,12 +239,11 @@ class Redialer:
         return is_news
 
     def refused(self, node_id: int, reason: str) -> None:
-        """Handle a refusal: wait longer before the next attempt."""
+        """Wait longer before the next attempt."""
         self.faults[node_id] = reason
         self._delays_ms[node_id] = REFUSED_MS
 
     def begun(self, node_id: int) -> None:
-        """Handle a new link."""
         self._delays_ms.pop(node_id, None)
         self.faults.pop(node_id, None)
 

@@ -17,26 +17,18 @@ class Links(Protocol):
     def own_id(self) -> int: ...
 
     @property
-    def other_ids(self) -> tuple[int, ...]:
-        """The ids of all other nodes of the cluster, up or not."""
-        ...
+    def other_ids(self) -> tuple[int, ...]: ...
 
-    def is_up(self, node_id: int) -> bool:
-        """Return True if the link is negotiated."""
-        ...
+    def is_up(self, node_id: int) -> bool: ...
 
     def send(self, node_id: int, event: Buffer) -> None:
         """Send a whole event, in the order of the calls; it is discarded while the link is down."""
         ...
 
-    def backlog(self, node_id: int) -> int:
-        """Return the number of bytes that wait to be sent to a node."""
-        ...
+    def backlog(self, node_id: int) -> int: ...
 
 
 class HealingLinks(Links, Protocol):
-    """Links to nodes that partitions are received from and sent to."""
-
     def takes_removals(self, node_id: int) -> bool:
         """Return True if a node accepts removals (`broker.bmq.replication.removals`)."""
         ...
@@ -50,5 +42,5 @@ class OwnLinks(Links, Protocol):
         ...
 
     def fail(self, node_id: int, error: Exception) -> None:
-        """Close the link to a node after this step, since preparing its output failed."""
+        """Close a link after this step: preparing its output failed."""
         ...

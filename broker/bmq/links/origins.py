@@ -19,15 +19,13 @@ class Origins:
         self._addresses = Addresses(hosts[own_id], now, look_up, look_ups_max=len(hosts))
 
     def start(self) -> None:
-        """Look up all hosts."""
         self._addresses.start(self._hosts.values())
 
     def has(self, node_id: int, address: str) -> bool:
-        """Return True if a node may connect from `address`; see `Addresses.has`."""
+        """See `Addresses.has`."""
         return self._addresses.has(self._hosts[node_id], address)
 
     def shown(self, node_id: int) -> str:
-        """Return a node's host and its addresses, for people."""
         return self._addresses.shown(self._hosts[node_id])
 
     def renew(self, node_id: int, then: Callable[[], None]) -> bool:

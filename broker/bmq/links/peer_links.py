@@ -20,36 +20,28 @@ BACKLOG_BYTES_MAX: Final = 512 << 20
 
 
 class Peer(Protocol):
-    """The negotiated link to a node."""
-
     @property
     def backlog(self) -> int:
-        """The maximum number of bytes that wait to be sent to the node."""
+        """Maximum number of bytes that wait to be sent."""
         ...
 
     @property
-    def takes_removals(self) -> bool:
-        """True if it reports that it accepts removals."""
-        ...
+    def takes_removals(self) -> bool: ...
 
     @property
-    def takes_early(self) -> bool:
-        """True if it reports that it takes a queue's data before its subscriptions."""
-        ...
+    def takes_early(self) -> bool: ...
 
     def send_event(self, event: Buffer) -> None: ...
 
-    def end(self, reason: str) -> None:
-        """Close the link."""
-        ...
+    def end(self, reason: str) -> None: ...
 
     def fail(self, error: Exception) -> None:
-        """Close the link after this step, since preparing its output failed."""
+        """Close the link after this step: preparing its output failed."""
         ...
 
 
 class PeerLinks:
-    """`Links` to the connected members; see `broker.bmq.links.links`."""
+    """`Links` to the connected members."""
 
     def __init__(self, own_id: int, other_ids: Iterable[int]) -> None:
         self.own_id = own_id
@@ -86,11 +78,7 @@ class PeerLinks:
 
 
 class LinkOwner(Protocol):
-    """The owner of links, which handles their begin and end."""
-
-    def begun(self, link: PeerLink) -> None:
-        """Handle a negotiated link."""
-        ...
+    def begun(self, link: PeerLink) -> None: ...
 
     def ended(self, link: PeerLink) -> None: ...
 

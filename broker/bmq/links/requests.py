@@ -69,8 +69,6 @@ class PendingRequest(NamedTuple):
 
 
 class Requests:
-    """The requests of one node to its peers."""
-
     def __init__(self, links: Links, now: Now, timers: Timers) -> None:
         self._links = links
         self._now = now
@@ -125,11 +123,9 @@ class Requests:
         return True
 
     def cancel(self, number: int) -> None:
-        """Forget a request whose answer is no longer needed."""
         self._pending.pop(number, None)
 
     def node_down(self, node_id: int) -> None:
-        """Fail all pending requests to a node whose link is lost."""
         lost = [number for number, pending in self._pending.items() if pending.node_id == node_id]
         for number in lost:
             self._fail(number, StatusCategory.NOT_CONNECTED, "the link was lost")
