@@ -1,10 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The choice of the node that a proxy uses: an available one, at first only in its own data centre.
 
-A node is eligible when its link is up and it reports that it is available. For a while only nodes of the proxy's own
-data centre are used; after that, any node, if none of them is available. The node in use is kept while it is eligible.
-
-Source: mqbnet::ClusterActiveNodeManager.
+A node is eligible when its link is up and it reports that it is available. After a while any node is used if none is
+available nearby. The node in use is kept while it is eligible. Source: mqbnet::ClusterActiveNodeManager.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ ANYWHERE: Final = ("", "UNSPECIFIED")
 
 
 class UpstreamNode(NamedTuple):
-    """A node of the cluster as the configuration has it."""
-
     id: int
     name: str
     data_center: str = ""
@@ -79,7 +75,6 @@ class ActiveNode:
         self._choose()
 
     def status(self, node_id: int, status: NodeStatus) -> None:
-        """Set the status of a node, as reported by its link or itself."""
         self.statuses[node_id] = status
         if status is not NodeStatus.AVAILABLE and node_id == self.node_id:
             self._lose()
@@ -87,7 +82,6 @@ class ActiveNode:
             self._choose()
 
     def down(self, node_id: int) -> None:
-        """Handle the loss of the link to a node."""
         self.statuses.pop(node_id, None)
         if node_id == self.node_id:
             self._lose()

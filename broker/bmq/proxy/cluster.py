@@ -60,7 +60,7 @@ UNCONFIRMED_BYTES_MAX: Final = 256 << 20
 class ProxyQueue(RelayQueue):
     """A proxy's queue. Each answer to an open request has its routing, so no client has it open before the first.
 
-    Consumers may leave very many messages unconfirmed. A proxy keeps these in memory and so has its own limit.
+    A proxy keeps unconfirmed messages, of which there may be very many, in memory, and so has its own limit.
     """
 
     def __init__(
@@ -102,8 +102,6 @@ def _no_store(queue: RelayQueue) -> None:
 
 
 class UpstreamCluster(NamedTuple):
-    """A cluster as the configuration has it."""
-
     name: str
     nodes: tuple[UpstreamNode, ...]
 
@@ -125,7 +123,6 @@ class Leaving:
         self.later: list[RelayQueue] = []
 
     def ask(self, relays: Iterable[RelayQueue]) -> None:
-        """Ask the node to send no more messages of these queues."""
         for relay in relays:
             self.asked += relay.leave(self.answered)
 
@@ -134,10 +131,7 @@ class Leaving:
 
 
 class ProxyCluster:
-    """A proxy's side of a cluster. `peer_up` and `peer_down` report links, `receive` events; `flush` ends a step.
-
-    `on_available` is called when a node is active for the first time.
-    """
+    """A proxy's side of a cluster; `flush` ends a step. `on_available` is called when a node is first active."""
 
     def __init__(
         self,
@@ -162,12 +156,10 @@ class ProxyCluster:
 
     @property
     def active_id(self) -> int | None:
-        """The node in use."""
         return self.active.node_id
 
     @property
     def statuses(self) -> dict[int, NodeStatus]:
-        """The statuses of the nodes whose links are up."""
         return self.active.statuses
 
     @property
@@ -183,7 +175,6 @@ class ProxyCluster:
         return Observed(active is not None, {}, {}, self._relay_links.reopening, problems)
 
     def view(self) -> ProxyView:
-        """The state of the cluster, for administration."""
         return ProxyView(
             name=self.name,
             active_node_id=self.active_id,
@@ -194,17 +185,13 @@ class ProxyCluster:
         )
 
     def start(self) -> None:
-        """Start to wait for a node nearby."""
         self._node.timers.at(self._node.now.ms + NEAR_WAIT_MS, self.active.waited)
 
     def stop(self) -> None:
-        """Stop looking for other nodes."""
         self._stopping = True
 
-    # -- links
-
     def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
-        """Register a negotiated link; an older link to the node is void.
+        """Register a negotiated link, which replaces an older one.
 
         A node that `tells_status` is used once it reports that it is available, another one at once.
         """
@@ -216,7 +203,6 @@ class ProxyCluster:
         self.active.status(node_id, NodeStatus.UNKNOWN if tells_status else NodeStatus.AVAILABLE)
 
     def peer_down(self, node_id: int) -> None:
-        """Handle the loss of the link to a node."""
         log.warning("node %d of cluster '%s' has disconnected", node_id, self.name)
         del self.links.peers[node_id]
         self._relay_links.node_down(node_id)
@@ -299,7 +285,6 @@ class ProxyCluster:
         return not leaving.asked and not any(relay.messages for relay in self.queues)
 
     def flush(self) -> None:
-        """Send the output of the step."""
         if self._leaving is not None:
             self._go_on_leaving()
         self._relay_links.send_all()
@@ -325,10 +310,7 @@ class ProxyCluster:
             log.info("Cluster (%s) is available", self.name)
             self._on_available()
 
-    # -- queues
-
     def open_queue(self, name: str, domain: DomainInUse, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open a queue for a client, once it is open upstream."""
         queue = self._node.queues.get(name)
         if queue is None:
             queue = self._make_queue(name, domain)
@@ -347,7 +329,6 @@ class ProxyCluster:
         return queue
 
     def _forget(self, relay: RelayQueue) -> None:
-        """Drop a queue that no client has open any more."""
         if not self._relay_links.remove(relay):
             return
         self._relay_links.end(relay)

@@ -11,7 +11,7 @@ __all__ = ["BridgeLimits"]
 
 
 class BridgeLimits(NamedTuple):
-    """Limits of the posts of all queues together that a proxy keeps until they are acknowledged."""
+    """Limits of the posts that a proxy keeps for all queues together until they are acknowledged."""
 
     bytes_max: int = PUT_BYTES_MAX
     messages_max: int = PUTS_MAX

@@ -46,33 +46,25 @@ class Hub(Protocol):
     def name(self) -> str: ...
 
     @property
-    def active_id(self) -> int | None:
-        """The node in use."""
-        ...
+    def active_id(self) -> int | None: ...
 
     @property
-    def statuses(self) -> Mapping[int, NodeStatus]:
-        """The statuses of the nodes whose links are up."""
-        ...
+    def statuses(self) -> Mapping[int, NodeStatus]: ...
 
     def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
         """Report a link to a node; if it `tells_status`, its status follows."""
         ...
 
-    def peer_down(self, node_id: int) -> None:
-        """Report the loss of a link."""
-        ...
+    def peer_down(self, node_id: int) -> None: ...
 
-    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None:
-        """Process an event from a node."""
-        ...
+    def receive(self, node_id: int, data: memoryview, frame: Frame) -> None: ...
 
 
 class UpstreamLinks:
     """The links to one cluster; a `Dialer`. `cluster_name` is the cluster that this proxy requests in negotiation.
 
-    `dial(node_id)` starts to connect; the outcome is `connected` or `failed`. `node_ids` are in the order in which they
-    are tried, except that `near` ones come first. `credentials` are those of this proxy.
+    `dial(node_id)` starts to connect; the outcome is `connected` or `failed`. `node_ids` are tried in their order,
+    except that `near` ones come first. `credentials` are those of this proxy.
     """
 
     def __init__(
@@ -96,7 +88,7 @@ class UpstreamLinks:
         self._dialing: set[int] = set()
         # Nodes that failed, until they may be dialed again.
         self._resting: set[int] = set()
-        # Time at which a node was dialed, or its link began.
+        # Time of dialing a node, or of its link's beginning.
         self._since_ms: dict[int, int] = {}
         self._tell_status: dict[int, bool] = {}
         self._redialer = Redialer(node.now, node.timers, self._on_rested, lambda node_id: True, REDIAL_MS_MAX)
@@ -105,7 +97,6 @@ class UpstreamLinks:
         self._stopping = False
 
     def start(self) -> None:
-        """Dial nodes and supervise the links."""
         self._tick()
 
     def stop(self) -> None:
@@ -117,10 +108,7 @@ class UpstreamLinks:
         self._review()
         self._node.timers.at(self._node.now.ms + TICK_MS, self._tick)
 
-    # -- choice of nodes
-
     def _review(self) -> None:
-        """Dial missing nodes, and close surplus links."""
         if self._stopping:
             return
         for node_id in self._lacking():
@@ -157,8 +145,6 @@ class UpstreamLinks:
         self._hub.peer_down(node_id)
         link.end("surplus link closed: other nodes serve as well")
 
-    # -- dialing
-
     def connected(self, node_id: int, address: str) -> Session:
         return self._node.adopt(lambda session_id: DialedSession(self._node, session_id, address, self, node_id))
 
@@ -190,10 +176,7 @@ class UpstreamLinks:
         self._resting.discard(node_id)
         self._review()
 
-    # -- links
-
     def begun(self, link: PeerLink) -> None:
-        """Register a negotiated link."""
         node_id = link.node_id
         self._dialing.discard(node_id)
         self._links[node_id] = link

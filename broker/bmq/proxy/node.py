@@ -15,7 +15,7 @@ __all__ = ["ProxyNode"]
 
 
 class ProxyNode(Node):
-    """A node of a proxy. `resolve_domain` finds the cluster of a domain, which alone knows the rest of it.
+    """A proxy's node. `resolve_domain` finds the cluster of a domain, which alone knows the rest of it.
 
     `domains` has only the domains of its queues: clients may ask for any number of others.
     """
@@ -56,4 +56,4 @@ class _NoDirectory:
         raise OSError("a proxy keeps no files")
 
     def flush(self) -> None:
-        """Flush nothing, as a proxy keeps no files."""
+        """Flush nothing: a proxy keeps no files."""

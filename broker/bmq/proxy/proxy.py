@@ -25,8 +25,6 @@ __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
 
 class DialedLinks(Protocol):
-    """The links to the nodes of a cluster."""
-
     def stop(self) -> None: ...
 
 
@@ -72,7 +70,7 @@ class Proxy:
     def attach(self, links: DialedLinks) -> None:
         """Set the links to the nodes of a cluster; the proxy ends them when it leaves.
 
-        Must be called once for each cluster: the links are dialed by the process's loop, which is made for the node.
+        Call this once for each cluster: the links are dialed by the process's loop, which is made for the node.
         """
         self._links.append(links)
 
@@ -82,7 +80,6 @@ class Proxy:
             cluster.start()
 
     def leave(self) -> None:
-        """Stop looking for nodes, and end the links to them."""
         for cluster in self.clusters.values():
             cluster.stop()
         for links in self._links:
