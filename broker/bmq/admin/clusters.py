@@ -48,12 +48,10 @@ def check_cluster(context: CommandContext, name: str) -> None:
 
 
 def cluster_list(context: CommandContext) -> ClusterList:
-    """List the clusters that this node is in or is a proxy to."""
     return ClusterList(tuple(context.environment.clusters))
 
 
 def cluster_status(context: CommandContext) -> ClusterStatusResult:
-    """Return the status of the cluster as this node sees it."""
     view = cluster_health(context)
     descriptions = {node.node_id: context.describe(node.node_id) for node in view.nodes}
     me = context.node_description
@@ -170,7 +168,6 @@ def _queue_info(context: CommandContext, info: QueueInfo) -> StorageQueueInfo:
 
 
 def queue_helper(context: CommandContext) -> QueueHelperResult:
-    """Return the assignment of queues to partitions."""
     node = context.node
     assigned = _assigned(context)
     by_domain = Counter(parse_uri(info.uri).qualified_domain for info in assigned)
@@ -190,7 +187,6 @@ def queue_helper(context: CommandContext) -> QueueHelperResult:
 
 
 def sub_ids(context: CommandContext) -> dict[str, set[SubId]]:
-    """Collect, by queue, the ids that clients use for its apps."""
     found: dict[str, set[SubId]] = {}
     for session in context.node.sessions.values():
         for handle in session.handles.values():

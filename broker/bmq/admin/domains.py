@@ -89,7 +89,7 @@ def internals(context: CommandContext, domain_name: str, queue_name: str) -> Que
 
 
 def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
-    """Return a queue that was opened since the node started. Raises `Failed` if there is none."""
+    """Return a queue that was opened since the node started. Raises `Failed`."""
     queue = _known_queue(context, domain_name, queue_name)
     if not queue.upkeep.was_opened:
         raise _not_found(queue_name, queue.config.name)
@@ -97,7 +97,6 @@ def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> 
 
 
 def _known_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
-    """Return a queue of this node, opened or stored. Raises `Failed` if there is none."""
     domain = find_domain(context, domain_name)
     queue = context.node.queues.get(queue_uri(domain, queue_name))
     if queue is None:
@@ -116,8 +115,8 @@ def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
     """List messages of a queue, or the messages that one of its apps has yet to confirm, oldest first.
 
     A node that only has a copy of the queue lists this copy, unless its own consumers have the queue open: then it
-    lists the messages that it holds for them. A primary lists its queues that nobody has opened since it started, too,
-    which the reference does not.
+    lists the messages that it holds for them. Unlike the reference, a primary also lists queues not opened since it
+    started.
     """
     copied = _copied_queue(context, command)
     if copied is not None:
@@ -138,7 +137,6 @@ def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
 
 
 def _section(command: QueueList, total: int) -> tuple[int, int]:
-    """Return the offset and number of the messages to list, of `total`."""
     offset = command.offset if command.offset >= 0 else max(0, total + command.offset)
     count = command.count or max(0, total - offset)
     return (offset, count) if count >= 0 else (max(0, offset + count), -count)
@@ -169,7 +167,6 @@ def _list_copied(context: CommandContext, info: QueueInfo, command: QueueList) -
 
 
 def show_message(context: CommandContext, command: QueueMessage) -> MessageContents:
-    """Return a message of a queue that this node serves, with its contents."""
     domain = find_domain(context, command.domain)
     uri = queue_uri(domain, command.queue)
     elsewhere = _served_elsewhere(context, domain).get(uri)
@@ -214,7 +211,7 @@ def purge_domain(context: CommandContext, name: str) -> PurgedQueues:
 
 
 def purge_queue(context: CommandContext, domain_name: str, queue_name: str, app_id: str) -> PurgedQueues:
-    """Remove the messages that an app of a queue has yet to confirm, or all messages of the queue."""
+    """Remove the messages that an app has yet to confirm, or all messages of the queue."""
     domain = find_domain(context, domain_name)
     uri = queue_uri(domain, queue_name)
     elsewhere = _served_elsewhere(context, domain).get(uri)
@@ -266,7 +263,6 @@ def reconfigure(context: CommandContext, name: str) -> Success:
 
 
 def clear_cache(context: CommandContext, name: str | None) -> Success:
-    """Drop cached resolutions of one domain, or of all (None)."""
     if not context.environment.forget_domain(name):
         raise Failed(f"Domain '{name}' doesn't exist")
     return Success()
@@ -277,7 +273,7 @@ def remove(context: CommandContext, name: str, *, finalize: bool) -> Result:
     if finalize:
         return _finalize_removal(context, name)
     domain = find_domain(context, name)
-    # From here on no queue can be opened, even while some are still open, so that all are closed at some time.
+    # From here on no queue can be opened, so that all are closed at some time.
     domain.removing = True
     queues = queues_of(context, domain)
     if any(queue.is_open for queue in queues):

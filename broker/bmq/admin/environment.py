@@ -66,7 +66,6 @@ class CommandContext:
 
     @property
     def node_description(self) -> str:
-        """The reference's description of this node: `[name, id]`."""
         return self.describe(self.node.identity.node_id)
 
     def describe(self, node_id: int) -> str:

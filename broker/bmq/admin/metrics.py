@@ -1,7 +1,7 @@
 """Metrics of a node for Prometheus, by the reference's names and labels (source: bmqprometheus).
 
 All are gauges, as in the reference. Names that end in `_delta`, `_avg` or `_max` cover the last minute, as in `STAT
-SHOW`; times are in nanoseconds. Values that this node does not count are left out; the manual's page has the list.
+SHOW`; times are in nanoseconds. Values that this node does not count are left out.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ SCHEME = "bmq://"
 
 
 class Metrics:
-    """The metrics of one node. `clusters` returns the clusters that it knows, and `process` the resources that the
-    process uses.
-    """
+    """The metrics of one node, of the `clusters` that it knows, and of its `process`."""
 
     def __init__(
         self,

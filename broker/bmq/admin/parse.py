@@ -20,10 +20,9 @@ class AdminCommandError(Exception):
 
 
 def parse(line: str) -> tuple[Command, Encoding]:
-    """Return the command in `line` and the encoding of its answer. Raises `AdminCommandError` if it is none.
+    """Return the command in `line` and the encoding of its answer. Raises `AdminCommandError`.
 
-    A line that starts with a brace is JSON. Otherwise it has words, in any case, which may follow `ENCODING` and a
-    setting.
+    A line that starts with a brace is JSON. Otherwise it has words, in any case, maybe after `ENCODING` and a setting.
     """
     if line.startswith("{"):
         return _from_json(line)
@@ -51,8 +50,8 @@ class _Syntax(NamedTuple):
 
     row: CommandRow
     head: tuple[tuple[str, ...] | None, ...]
-    tail: tuple[bool, ...]  # whether it may be left out
-    tail_words: tuple[str | None, ...]  # keyword, where it is one
+    tail: tuple[bool, ...]  # True if it may be left out
+    tail_words: tuple[str | None, ...]  # keyword, or None
 
 
 def _syntax(row: CommandRow) -> _Syntax:
@@ -108,7 +107,6 @@ def _one_of(expected: list[str]) -> str:
 
 
 def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
-    """Return the arguments at the end, None for each omitted one."""
     usage = syntax.row.words
     left_out = len(syntax.tail) - len(words)
     if left_out < 0:
@@ -216,7 +214,6 @@ def _paths() -> Iterator[tuple[CommandRow, list[str]]]:
 
 
 def _taken(row: CommandRow, path: list[str], found: Any) -> dict[str, Any]:
-    """Return the fields that the path takes out of the JSON."""
     kinds = {name: kind for name, _, kind in (field.partition(":") for field in row.fields.split())}
     kinds |= {field.partition("=")[0]: "flag" for field in row.fields.split() if "=" in field}
     values: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """Metrics of a node's queues, by the reference's names and labels (source: bmqprometheus).
 
-There may be very many queues: they are read a few at a time, with an empty piece of text for each lot. Each queue
-becomes a row, from which every metric takes its value.
+There may be very many queues: a few are read at a time, with an empty piece of text for each lot. Each queue becomes a
+row, from which every metric takes its value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NS_PER_MS = 1_000_000
 HOST_DATA = "host-data"
 PRIMARY, REPLICA, PROXY = "PRIMARY", "REPLICA", "PROXY"
 
-# Number of queues read in one piece of work, which takes about a millisecond.
+# Queues read in one piece of work: about a millisecond.
 QUEUES_PER_PIECE = 200
 
 # A row has the fields of `Kept` as they are, the same fields over the last minute, and these.
@@ -234,5 +234,4 @@ def _app_row(app: App) -> Row:
 
 
 def _times(count: int, total_ms: int, max_ms: int) -> tuple[int, int]:
-    """Return the average and the maximum, in nanoseconds."""
     return (total_ms // count * NS_PER_MS if count else 0, max_ms * NS_PER_MS)

@@ -75,7 +75,6 @@ def queue_uri(domain: DomainInUse, name: str) -> str:
 
 
 def queue_internals(context: CommandContext, queue: Queue) -> QueueInternalsResult:
-    """Return everything that the node knows about a queue in use."""
     held = [
         (session, handle)
         for session in context.node.sessions.values()
@@ -112,7 +111,6 @@ def domain_meter(domain: DomainInUse) -> CapacityMeter:
 
 
 def queue_meter(queue: Queue, domain: CapacityMeter) -> CapacityMeter:
-    """Return the usage of a queue, which counts against its domain."""
     config: DomainConfig = queue.config
     return _meter(f"queue [{queue.uri}]", queue.usage, config.queue_messages_max, config.queue_bytes_max, domain)
 

@@ -19,8 +19,7 @@ class ClusterReadiness(NamedTuple):
 
 
 def lacks_as_member(view: ClusterView | None) -> str | None:
-    """Return the reason why a node cannot serve its cluster's clients; None if it is ready, as a cluster of one always
-    is.
+    """Return the reason why a node cannot serve its cluster's clients, or None; a cluster of one is always ready.
 
     Missing nodes do no harm as long as there are a leader and a primary of every partition.
     """

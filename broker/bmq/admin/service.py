@@ -115,7 +115,7 @@ SHOWN_MAX = 1000
 
 
 def execute_at_proxy(context: CommandContext, command: Command) -> Result | None:
-    """Return the result of a command that differs at a proxy; None for a command that does not."""
+    """Return the result of a command that differs at a proxy; None for one that does not."""
     match command:
         case DomainPurge() | QueuePurge() | DomainRemove():
             raise Failed("Not supported on a proxy: ask a node of the cluster that has the domain.")

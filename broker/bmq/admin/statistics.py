@@ -60,7 +60,6 @@ def _queue(context: CommandContext, queue: Queue) -> dict[str, Any]:
 
 
 def queue_values(queue: Queue) -> dict[str, int]:
-    """Return all values of a queue, by the reference's names."""
     config = queue.config
     messages, size = len(queue.messages), queue.bytes
     recently = queue.statistics.recently(messages, size)
@@ -80,7 +79,6 @@ def queue_values(queue: Queue) -> dict[str, int]:
 
 
 def _times(queue: Queue) -> dict[str, int]:
-    """Return the waiting times of messages, over all apps."""
     parts = [app.statistics.recently(app.messages, app.bytes).counters for app in queue.apps.values()]
     waits, answers = sum(part.waits for part in parts), sum(part.answers for part in parts)
     return {
@@ -92,7 +90,6 @@ def _times(queue: Queue) -> dict[str, int]:
 
 
 def app_values(app: App) -> dict[str, int]:
-    """Return all values of an app, by the same names as those of a queue."""
     return _values(app.statistics, app.statistics.recently(app.messages, app.bytes), app.messages, app.bytes)
 
 
@@ -255,25 +252,22 @@ def _cell(value: int, kind: str) -> str:
     return f"{value // NS_PER_MS} ms" if kind == "time" else pretty_number(value)
 
 
-# -- parameters: the reference has one per plugin that publishes statistics, and this node has none of those
+# -- parameters: the reference has one per plugin that publishes statistics, and this node has no such plugin
 
 
 def set_interval(name: str) -> Result:
-    """Set a plugin's publishing interval."""
     if not name.upper().endswith(INTERVAL_SUFFIX) or len(name) == len(INTERVAL_SUFFIX):
         raise Failed(_unsupported(name))
     raise Failed(f"No configuration found for StatConsumer '{name[: -len(INTERVAL_SUFFIX)]}'")
 
 
 def get_interval(name: str) -> Result:
-    """Report a plugin's publishing interval."""
     if not name.upper().endswith(INTERVAL_SUFFIX) or len(name) == len(INTERVAL_SUFFIX):
         raise Failed(_unsupported(name))
     raise Failed(f"StatConsumer '{name[: -len(INTERVAL_SUFFIX)]}' does not exist")
 
 
 def list_intervals() -> Tunables:
-    """List the plugins that publish."""
     return Tunables(())
 
 

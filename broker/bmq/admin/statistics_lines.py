@@ -39,7 +39,6 @@ def statistics_lines(node: Node, number: int) -> Iterator[str]:
 
 
 def _members(values: Mapping[str, str | int]) -> str:
-    """Return the members of a JSON object and its end."""
     texts = {name: str(value) for name, value in values.items()}
     return json.dumps(texts, separators=(",", ":"))[1:] + "\n"
 

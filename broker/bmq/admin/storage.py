@@ -93,7 +93,6 @@ def _file_store(context: CommandContext, partition: StoredPartition) -> FileStor
 
 
 def _primary(context: CommandContext, partition_id: int) -> str:
-    """Return the reference's description of a partition's primary."""
     if context.node.role.cluster_view() is None:
         return context.node_description
     info = context.node.ledger.state.primaries.get(partition_id)
@@ -101,7 +100,7 @@ def _primary(context: CommandContext, partition_id: int) -> str:
 
 
 def primary_elsewhere(context: CommandContext, partition_id: int) -> str | None:
-    """Name the primary of a partition that this node does not serve, as the reference does; None if it serves it."""
+    """Name the primary of a partition that this node does not serve, as the reference does, or None."""
     if context.node.role.copied(partition_id) is None:
         return None
     if context.node.ledger.state.primaries.get(partition_id) is None:
@@ -112,7 +111,7 @@ def primary_elsewhere(context: CommandContext, partition_id: int) -> str | None:
 def _copied_content(
     context: CommandContext, partition_id: int, copied: Mapping[bytes, tuple[int, int]]
 ) -> StorageContent:
-    """Return the queues of a partition that this node replicates, the fullest first."""
+    """Return the queues of a replicated partition, the fullest first."""
     infos = []
     for info in context.node.ledger.state.queues.values():
         if info.partition_id == partition_id:
@@ -136,7 +135,6 @@ def _is_persistent(context: CommandContext, uri: str) -> bool:
 
 
 def _content(context: CommandContext, queues: Iterable[Queue]) -> StorageContent:
-    """Return the queues' contents, the fullest first."""
     infos = sorted((queue_storage(context, queue) for queue in queues), key=lambda info: -info.num_bytes)
     return StorageContent(tuple(infos))
 
@@ -148,7 +146,6 @@ def partition_of(context: CommandContext, queue: Queue) -> int:
 
 
 def queue_storage(context: CommandContext, queue: Queue) -> StorageQueueInfo:
-    """Return a queue's row in tables of storages."""
     return StorageQueueInfo(
         queue_uri=queue.uri,
         queue_key=queue.key.hex().upper(),
@@ -160,7 +157,6 @@ def queue_storage(context: CommandContext, queue: Queue) -> StorageQueueInfo:
 
 
 def domain_storages(context: CommandContext, name: str) -> StorageContent:
-    """List the queues of a domain that hold messages."""
     domain = context.node.domains.get(name)
     if domain is None:
         raise Failed(f"Unknown domain '{name}'")
@@ -169,7 +165,6 @@ def domain_storages(context: CommandContext, name: str) -> StorageContent:
 
 
 def set_available(context: CommandContext, partition_id: int, *, available: bool) -> Success:
-    """Let a partition accept or refuse messages."""
     find_partition(context, partition_id).room.set_available(available)
     return Success()
 

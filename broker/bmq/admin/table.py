@@ -2,10 +2,10 @@
 
 Words: `KEYWORD`, `<argument>`, `[A|B]` one of these, `(<argument>|ALL)`, `[WORD]` and `[<argument>]` may be left out.
 Fields are named in the order in which the words give them: `domain`, `offset:int` (see `WORD_READERS`), and
-`finalize=FINALIZE`, which is whether that keyword was given.
+`finalize=FINALIZE`, which is True if that keyword was given.
 
 JSON: a path of keys, outermost first. `key=field` takes a field from the object that the path has reached, `key=field?`
-one that may be absent; `=field` takes what the path has reached itself; `key?field` is whether the key is there;
+one that may be absent; `=field` takes what the path has reached itself; `key?field` is True if the key is there;
 `+field` and `-field` are true and false. Source: the reference's schema `mqbcmd.xsd`.
 """
 

@@ -162,7 +162,6 @@ def _message(result: MessageContents) -> str:
 
 
 def _storages(result: StorageContent, level: int) -> Iterable[str]:
-    """Return a table of queues; nothing if there are none."""
     if not result.storages:
         return
     margin = INDENT * level

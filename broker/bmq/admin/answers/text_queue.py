@@ -51,7 +51,6 @@ def capacity_meter(meter: CapacityMeter, level: int) -> Iterable[str]:
 
 
 def queue_internals(result: QueueInternalsResult) -> Iterable[str]:
-    """Format the internals of a queue: state, handles and routing."""
     yield "Queue Internals"
     yield "---------------"
     yield from _state(result.state)
