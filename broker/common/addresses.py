@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""The network addresses of the hosts on which peers run, by configuration or by their own statement.
+"""Network addresses of the hosts on which peers run, configured or stated by the peers.
 
-Addresses change: a host is looked up again when a peer connects from an address that is not known to be the host's.
+Addresses change: a host is looked up again when a peer connects from an unknown address.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ log: Final = logging.getLogger("broker.peers")
 LOOK_UP_MS: Final = 5_000
 # Maximum number of hosts with known addresses, since strangers may name hosts. The oldest is dropped first.
 HOSTS_MAX: Final = 1_000
-# Maximum number of concurrent lookups where strangers may name hosts: dialing needs lookups, too.
+# Maximum number of concurrent lookups for strangers: dialing needs lookups, too.
 LOOK_UPS_MAX: Final = 4
 
-# Resolves a host, and calls the function with its addresses, or with the reason of a failure, at once or later.
+# Resolves a host, and passes its addresses, or the reason of a failure, on at once or later.
 LookUp = Callable[[str, Callable[[frozenset[str] | str], None]], None]
 
 
 class Addresses:
     """The known addresses of hosts. `own_host` is the configured host of this process.
 
-    `is_here` returns True for an address of this machine. `look_up` resolves names, at most `look_ups_max` at a time.
+    `look_up` resolves names, at most `look_ups_max` at a time.
     """
 
     def __init__(
@@ -49,11 +49,9 @@ class Addresses:
         self._is_local = is_loopback if is_here is None else is_here
         self._found: dict[str, frozenset[str]] = {}
         self._asked_ms: dict[str, int] = {}
-        # Actions that wait for a host's addresses.
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def start(self, hosts: Collection[str]) -> None:
-        """Look up hosts that have not been looked up."""
         for host in sorted(set(hosts) - self._found.keys() - self._waiting.keys()):
             if _normal(host) is None:
                 self._ask(host)
@@ -67,12 +65,10 @@ class Addresses:
         return address in theirs or (self.is_here(address) and any(map(self.is_here, theirs)))
 
     def of(self, host: str) -> frozenset[str]:
-        """Return the known addresses of a host."""
         numeric = _normal(host)
         return self._found.get(host, frozenset()) if numeric is None else frozenset((numeric,))
 
     def shown(self, host: str) -> str:
-        """Return a host and its addresses, for people."""
         found = self.of(host)
         if found == {host}:
             return host
@@ -81,7 +77,7 @@ class Addresses:
     def renew(self, host: str, then: Callable[[], None]) -> bool:
         """Look up a host again, then call `then`.
 
-        Return False if the host is an address, was looked up just before, or `look_ups_max` lookups are in progress.
+        Return False if it is an address, was looked up just before, or `look_ups_max` lookups are in progress.
         """
         if host in self._waiting:
             self._waiting[host].append(then)
@@ -95,7 +91,6 @@ class Addresses:
         return True
 
     def is_here(self, address: str) -> bool:
-        """Return True for an address of this machine."""
         return address in self.of(self._own_host) or self._is_local(address)
 
     def _ask(self, host: str) -> None:
@@ -118,7 +113,6 @@ class Addresses:
 
 
 def address_of(peer: str) -> str:
-    """Return the address of a peer without its port."""
     host, colon, port = peer.rpartition(":")
     address = host if colon else port
     return _normal(address) or address
@@ -134,7 +128,7 @@ def is_loopback(text: str) -> bool:
 
 
 def _normal(text: str) -> str | None:
-    """Normalise an address: without a zone, and IPv4 not mapped into IPv6. Returns None if it is not an address."""
+    """Return an address without a zone, and IPv4 not mapped into IPv6; None for any other text."""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

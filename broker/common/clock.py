@@ -9,7 +9,7 @@ __all__ = ["Now"]
 class Now:
     """The time of the current step: `wall_s` for records (seconds since the epoch), `ms` for durations (monotonic).
 
-    `part_ms` has the milliseconds of the second `wall_s`, for times that people read.
+    `part_ms` is the fraction of `wall_s`.
     """
 
     __slots__ = ("ms", "part_ms", "wall_s")

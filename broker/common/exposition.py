@@ -1,10 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Metrics as text that Prometheus reads: its exposition format 0.0.4.
 
-The text is made in pieces of at most `LINES_MAX` lines, since the pages of nodes with very many queues are long: the
-caller does other work between two pieces. Prometheus wants all lines of a metric together.
-
-`prometheus_client`, which reads the pages in the tests, takes seconds to write that of 10,000 queues, all in one piece.
+The text of a node with very many queues is long: between its pieces of at most `LINES_MAX` lines the caller does other
+work. Prometheus wants all lines of a metric together. `prometheus_client`, which reads the pages in the tests, takes
+seconds to write that of 10,000 queues, in one piece.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ __all__ = ["CONTENT_TYPE", "LINES_MAX", "MetricLabels", "Series", "label_text", 
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
-# Lines of a piece: other work waits until it is made. With 10,000 queues that are made up, one takes less than 3 ms.
+# Lines of a piece: less than 3 ms.
 LINES_MAX: Final = 1000
 
 # A byte that no text in UTF-8 has.
@@ -27,7 +26,7 @@ _ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class MetricLabels:
-    """The labels of many values, as `label_text` returns them. The common parts of metrics are made once."""
+    """The labels of many values, as `label_text` returns them; metrics share them."""
 
     __slots__ = ("_templates", "_texts")
 
@@ -39,7 +38,6 @@ class MetricLabels:
         return len(self._texts)
 
     def add(self, text: str) -> None:
-        """Add the labels of another value. There must be no pieces yet."""
         self._texts.append(text)
 
     def templates(self) -> Iterator[tuple[int, bytes]]:
@@ -53,14 +51,13 @@ class MetricLabels:
 
 
 class Series(NamedTuple):
-    """Values of one metric and, in the same order, the labels of each."""
+    """Values of one metric and the labels of each."""
 
     labels: MetricLabels | Sequence[str]
     values: Iterable[int]
 
 
 def label_text(labels: Mapping[str, str]) -> str:
-    """Format labels, sorted by their names."""
     pairs = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in sorted(labels.items()))
     return f"{{{pairs}}} "
 

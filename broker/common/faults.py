@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Faults of this program itself, and their consequences.
 
-An exception that no step expects ends the session whose step it was: `Faults` notes it, and the node ends the session
-between two steps. One that cuts a change to shared state short leaves nothing to go on with: `Inconsistent` ends the
-process, on purpose and by the name of the change.
+An unexpected exception ends the session whose step it was, between two steps (`Faults`). One that cuts a change to
+shared state short leaves nothing to go on with: `Inconsistent` ends the process on purpose.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Change", "Failing", "Faults", "Inconsistent", "describe"]
 
 log: Final = logging.getLogger("broker.faults")
 
-# Maximum number of faults of all sessions that are logged with tracebacks in one window of time.
+# Faults of all sessions that are logged with tracebacks in one window of time.
 TOLD_MAX: Final = 10
 WINDOW_MS: Final = 60_000
 
@@ -72,10 +71,10 @@ class Failing(Protocol):
 
 
 class Faults:
-    """The faults of one process: which sessions they end, and how many there were.
+    """The faults of one process: the sessions that they end, and their number.
 
-    `failed` are the sessions to end, in the order of their faults. `of_sessions` counts the sessions that faults have
-    ended, `others` the faults that ended none.
+    `failed` are the sessions to end, in the order of their faults. `of_sessions` counts the ended sessions, `others`
+    the faults that ended none.
     """
 
     def __init__(self, now: Now) -> None:
@@ -88,7 +87,7 @@ class Faults:
         self._untold = 0
 
     def end_session(self, session: Failing, error: Exception) -> None:
-        """Note that a session's work failed: the session ends when this step is over."""
+        """Note that a session's work failed: the session ends after this step."""
         if session in self.failed or session.finished:
             return
         self.failed[session] = None
@@ -101,7 +100,6 @@ class Faults:
         self._tell(f"{what} failed because of a fault of this broker", error)
 
     def next_failed(self) -> Failing | None:
-        """Return the next session to end; None if there is none left."""
         for session in self.failed:
             del self.failed[session]
             return session
@@ -121,6 +119,5 @@ class Faults:
 
 
 def describe(error: BaseException) -> str:
-    """Format an exception in one line."""
     text = str(error).replace("\n", " ")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -60,17 +60,13 @@ class Directory(Protocol):
     @property
     def path(self) -> str: ...
 
-    def names(self) -> Iterable[str]:
-        """Return the names of the files in it."""
-        ...
+    def names(self) -> Iterable[str]: ...
 
     def open(self, name: str, size: int) -> StoreFile:
         """Open `name` for writing, created with `size` bytes if missing; an existing file keeps its size."""
         ...
 
-    def remove(self, name: str) -> None:
-        """Delete a file."""
-        ...
+    def remove(self, name: str) -> None: ...
 
     def archive(self, name: str) -> None:
         """Take a file out of service; keep or delete it, as configured."""
@@ -79,7 +75,7 @@ class Directory(Protocol):
     def put_away(self, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
         """Close unused files, cut each to its size, and archive them, in this order.
 
-        This may continue in a thread after the call; `failed` is called there if it fails.
+        This may continue in a thread after the call; `failed` is called there on failure.
         """
         ...
 
@@ -93,7 +89,6 @@ class Directory(Protocol):
 
 
 def put_away(directory: Directory, files: Sequence[tuple[StoreFile, int]], failed: Callable[[Exception], None]) -> None:
-    """Do `Directory.put_away` at once."""
     names = [file.name for file, _ in files]
     try:
         for file, size in files:

@@ -1,8 +1,8 @@
 """Tables in memory, and the small files that store them, written in a thread.
 
-A change takes effect in memory at once, and encodes the entries that changed; a write joins the texts of all entries.
-All changes of a step go to the disk together, and so do changes during a write (group commit). The request for a change
-is answered when the change is on the disk. A change that cannot be written is undone, and its request is refused.
+A change takes effect in memory at once, and encodes only the changed entries. All changes of a step go to the disk
+together, and so do changes during a write (group commit). The request for a change is answered when the change is on
+the disk; if it cannot be written, it is undone, and the request refused.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ __all__ = ["BackgroundWriter", "Keep", "Keeper", "KeptFile", "KeptTable", "Store
 
 log = logging.getLogger("broker.kept")
 
-# Maximum time that `Keeper.finish` waits for a write in progress.
 FINISH_S: Final = 30.0
 
 # Writes the content of a file, and flushes it to the disk. Raises `OSError`.
 Keep = Callable[[bytes], None]
-# Called with None when changes are on the disk, or with the error for which they were undone.
+# Called with None when changes are on the disk, or with the error that undid them.
 Stored = Callable[[OSError | None], None]
 
 K = TypeVar("K", bound=Hashable)
@@ -33,9 +32,7 @@ Version = TypeVar("Version")
 class BackgroundWriter(Protocol):
     """Runs one piece of work at a time in a thread, and calls `done` in the loop."""
 
-    def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Start `work`; `done` receives its exception, or None."""
-        ...
+    def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None: ...
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end of the work, and call `done`. Return False after the timeout."""
@@ -45,7 +42,7 @@ class BackgroundWriter(Protocol):
 class KeptFile:
     """A file with the content that `content` returns. `settled` is called after each write, with its error or None.
 
-    Without a `Keeper`, each change is written at once; otherwise the keeper writes the file.
+    Without a `Keeper`, each change is written at once.
     """
 
     def __init__(self, keep: Keep, content: Callable[[], bytes], settled: Stored) -> None:
@@ -113,20 +110,18 @@ class Keeper:
         self._is_writing = False
 
     def adopt(self, *files: KeptFile) -> None:
-        """Write these files from now on."""
         for file in files:
             file.keeper = self
 
     def note(self, file: KeptFile) -> None:
-        """Mark a file as changed."""
         self._dirty[file] = self._touched[file] = None
 
     def touch(self, file: KeptFile) -> None:
-        """Delay the answer to the present request until a file is written: the request relies on a change."""
+        """Delay the answer to the present request, which relies on a change, until a file is written."""
         self._touched[file] = None
 
     def take_touched(self) -> list[KeptFile]:
-        """Return, and forget, the files whose next write the answer to the present request has to wait for."""
+        """Take the files whose next write the answer to the present request must wait for."""
         if not self._touched:
             return []
         touched, self._touched = list(self._touched), {}
@@ -188,9 +183,9 @@ class KeptTable(Generic[K, V, T, Version]):
     """A table, and the file that stores it.
 
     `encode` returns the text, or texts, of an entry; `compose` returns the content of the file from those of all
-    entries. Only `change` modifies `table`, which remains the same dictionary; `edition` is a different object after
-    each change. `version` is the version on the disk. `stored` is called with the keys of each write. `weight` is the
-    sum of `weigh` over all entries.
+    entries. Only `change` modifies `table`, which remains the same dictionary; `edition` is a new object after each
+    change. `version` is the version on the disk. `stored` is called with the keys of each write. `weight` sums `weigh`
+    over all entries.
     """
 
     def __init__(
@@ -230,8 +225,7 @@ class KeptTable(Generic[K, V, T, Version]):
     def put(self, entries: Mapping[K, V | None], version: Version) -> None:
         """Set the entries that differ from the table's; if there are none, the version remains.
 
-        Delays the answer to the present request until all entries are on the disk. Raises `OSError` like
-        `KeptFile.changed`.
+        Delays the answer to the present request until all are on the disk. Raises `OSError` like `KeptFile.changed`.
         """
         changes = {key: value for key, value in entries.items() if self.table.get(key) != value}
         for key in entries:
@@ -245,7 +239,7 @@ class KeptTable(Generic[K, V, T, Version]):
             self.file.keeper.touch(self.file)
 
     def is_stored(self, key: K) -> bool:
-        """Return whether an entry is on the disk as it is in the table."""
+        """Return True if the disk has an entry as it is in the table."""
         return key not in self._before and key not in self._before_write
 
     def _set(self, key: K, value: V | None) -> None:

@@ -25,7 +25,6 @@ class LimitedLog:
         self._dropped = 0
 
     def add(self, text: str, now_ms: int) -> None:
-        """Log a line, unless one was logged within the period."""
         if self._logged_ms is not None and 0 <= now_ms - self._logged_ms < self._period_ms:
             self._dropped += 1
             return

@@ -1,4 +1,4 @@
-"""Networks of addresses, as configurations name them."""
+"""Networks of addresses in configurations."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def read_networks(text: str) -> tuple[Network, ...]:
 
 
 def is_within(address: str, networks: Iterable[Network]) -> bool:
-    """Return True if an address is in one of the networks. Raises `ValueError` for what is no address."""
+    """Raises `ValueError` for a text that is no address."""
     found = ipaddress.ip_address(address_of(f"{address}:0"))
     return any(found in network for network in networks)

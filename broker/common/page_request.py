@@ -1,7 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One HTTP/1.1 connection that serves one page: the request is checked, and the response framed.
 
-Strangers may connect, so a request's line and headers may take 8 KiB in all; a body is not read, and every connection
+Strangers may connect, so a request's line and headers may take 8 KiB in all, a body is not read, and a connection
 serves one request.
 """
 
@@ -19,14 +19,12 @@ HEAD_BYTES_MAX: Final = 8 << 10
 
 
 class Incomplete(Enum):
-    """The state of a connection whose request is incomplete."""
-
     WAITING = "more of the request is to come"
     GONE = "the peer is gone, or asks for nothing"
 
 
 class Asked(NamedTuple):
-    """A request for the page at `path`; its query is left out."""
+    """A request for the page at `path`, without its query."""
 
     path: str
 
@@ -39,7 +37,7 @@ class Refused(NamedTuple):
 
 
 class PageConnection:
-    """The protocol of a connection. Pass what is read to `receive`, at most `room` bytes at a time."""
+    """The protocol of a connection. Pass at most `room` bytes to `receive` at a time."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
@@ -64,7 +62,6 @@ class PageConnection:
         return Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too long")
 
     def head(self, status: HTTPStatus, content_type: str) -> bytes:
-        """Frame the beginning of the response."""
         headers = [("Content-Type", content_type), ("Connection", "close"), ("Cache-Control", "no-store")]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("Allow", "GET"))
@@ -73,7 +70,7 @@ class PageConnection:
         return sent
 
     def body(self, piece: bytes) -> bytes:
-        """Frame a piece of the response's body; b"" if the request's method is one whose response has none."""
+        """Frame a piece of the response's body; b"" if the request's method forbids one."""
         if not self._has_body:
             return b""
         sent = self._http.send(h11.Data(data=piece))
@@ -81,7 +78,6 @@ class PageConnection:
         return sent
 
     def end(self) -> bytes:
-        """Frame the end of the response."""
         return self._http.send(h11.EndOfMessage()) or b""
 
 

@@ -28,11 +28,11 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def at(self, ms: int, action: Callable[[], None]) -> None:
-        """Take `action` at `ms` (of `Now.ms`), or with the first tick after it."""
+        """Take `action` with the first tick at or after `ms` (of `Now.ms`)."""
         heapq.heappush(self._heap, (ms, next(self._numbers), action))
 
     def run(self, now_ms: int) -> None:
-        """Take all due actions, in their order; actions that they add may wait for the next call."""
+        """Take all due actions in order; actions that they add may wait for the next call."""
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[2])
