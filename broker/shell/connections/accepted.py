@@ -1,4 +1,4 @@
-"""The connections that a server has accepted, and the choice of one to close for a new one beyond their maximum."""
+"""The accepted connections of a server, and the choice of one to close for a new one beyond their maximum."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PEER: Final = int(Standing.PEER)
 
 
 class AcceptedConnections:
-    """The accepted connections, by address, and the strangers among them in the order of their arrival."""
+    """The accepted connections, by address, and the strangers among them in order of arrival."""
 
     def __init__(self) -> None:
-        # Includes former strangers; `choose` drops them when it meets them.
+        # Includes former strangers, which `choose` drops.
         self._strangers: dict[Connection, None] = {}
         self._by_address: dict[str, dict[Connection, None]] = {}
         self._chosen_ms = -CHOICE_MS
@@ -40,8 +40,8 @@ class AcceptedConnections:
     def choose(self, address: str, now_ms: int) -> tuple[Connection, str] | None:
         """Return the connection to close for a new one from `address`, with the reason; None to refuse the new one.
 
-        The oldest stranger is chosen first. Without strangers, it is the connection with the earliest last input of
-        the address that has the most connections, unless that address has at most one more than `address`.
+        The oldest stranger is chosen first. Without strangers, it is the connection with the earliest last input of the
+        address with most connections, unless that has at most one more than `address`.
         """
         while self._strangers:
             oldest = next(iter(self._strangers))

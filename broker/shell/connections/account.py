@@ -1,4 +1,7 @@
-# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
+# The account of the memory that connections use: incomplete input, and output that their peers have not read.
+#
+# One account covers all connections of a process. Links report changes of their sizes; connections are scanned, and
+# some closed, only when a bound is exceeded.
 """The account of the memory that connections use: incomplete input, and output that their peers have not read.
 
 One account covers all connections of a process. Each link reports its size when the size changes; nothing is scanned
@@ -31,9 +34,7 @@ class Connection(Protocol):
     def standing(self) -> int: ...
 
     @property
-    def read_ms(self) -> int:
-        """The time of the last input."""
-        ...
+    def read_ms(self) -> int: ...
 
 
 class Account:
@@ -45,7 +46,6 @@ class Account:
         self.total = 0
         # True if a bound may be exceeded; `to_close` decides.
         self.is_over = False
-        # The connections that use memory.
         self._connections: dict[Connection, None] = {}
         # An upper bound on the size of strangers, which is exact after `to_close`.
         self._strangers_total = 0
@@ -69,8 +69,8 @@ class Account:
     def to_close(self) -> list[tuple[Connection, str]]:
         """Return the connections to close, with the reason; none if the sizes are within the bounds.
 
-        Strangers that use more than `FREE_BYTES` go before other strangers, in the order of their last input; other
-        connections go in the order of their sizes, the largest first. An eighth of the bound becomes free.
+        Strangers that use more than `FREE_BYTES` go before other strangers, in the order of their last input; then the
+        largest connections. An eighth of the bound becomes free.
         """
         found: list[tuple[Connection, str]] = []
         strangers = [connection for connection in self._connections if connection.standing == _STRANGER]
@@ -94,7 +94,6 @@ class Account:
 
 
 def _first(connections: list[Connection], excess: int, why: str) -> list[tuple[Connection, str]]:
-    """Return the first connections, as many as use `excess` bytes together."""
     found: list[tuple[Connection, str]] = []
     for connection in connections:
         if excess <= 0:

@@ -1,7 +1,7 @@
 """Certificates: a self-signed one for a process without a configured one, and those of a test authority.
 
 Some of RocketMQ's clients use TLS by default and do not verify the certificate. The original makes one for them
-(source: ProxyAndTlsProtocolNegotiator). It proves no identity; that needs the certificate of an authority.
+(source: ProxyAndTlsProtocolNegotiator). It proves no identity.
 
 `cryptography` is imported when the first certificate is made: that takes 50 ms of a start.
 """
@@ -52,7 +52,7 @@ def make_self_signed(name: str, now_s: int) -> Certificate:
 
 
 def make_authority(name: str, now_s: int) -> Certificate:
-    """Make a certificate that signs others; its life is that of `make_self_signed`."""
+    """Make a certificate that signs others, with the life of `make_self_signed`."""
     from cryptography import x509
 
     builder, key = _builder(name, now_s)
@@ -107,7 +107,6 @@ def end_of(pem: bytes) -> datetime:
 
 
 def _builder(name: str, now_s: int) -> tuple[CertificateBuilder, Any]:
-    """Return a builder with the fields that all certificates share, and a new key on P-256."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 

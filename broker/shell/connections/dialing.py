@@ -1,7 +1,7 @@
 """Outgoing connections: the host is resolved, the socket connected, and TLS negotiated if configured.
 
-Nothing here blocks: names are resolved in threads, and the rest is done when the poller reports readiness. There is a
-time limit for all of it, since a host that is down does not answer: its peer's kernel would retry for minutes.
+Names are resolved in threads; the rest follows the poller's readiness. The time is limited: for a host that is down,
+the kernel would retry for minutes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Connected = Callable[[str], MadeSession]
 
 
 class Endpoint(NamedTuple):
-    """A broker's address. With `tls`, it must show the certificate that the context wants, if it wants one."""
+    """A broker's address. With `tls`, it must show the certificate that the context wants, if any."""
 
     host: str
     port: int
@@ -47,7 +47,7 @@ class Dialed(NamedTuple):
 
 
 class InThread(Protocol):
-    """Runs a blocking function in a thread, and passes its result to the loop; see `Server.in_thread`."""
+    """Runs a blocking function in a thread, and passes its result to the loop."""
 
     def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
@@ -61,7 +61,7 @@ def addresses_of(host: str) -> frozenset[str] | str:
 
 
 def is_own_address(address: str) -> bool:
-    """Return True for an address of this machine, which is one that a socket can be bound to."""
+    """Return True for an address of this machine, which a socket can be bound to."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
@@ -132,7 +132,6 @@ class Dials:
         self._poller.register(sock.fileno(), WRITABLE)
 
     def on_ready(self, fd: int) -> None:
-        """Continue the attempt of this descriptor."""
         dialing = self._dialing[fd]
         if dialing.secured is not None:
             self._shake_hands(fd, dialing, dialing.secured)
@@ -185,7 +184,6 @@ class Dials:
         return self._dialing.pop(fd)
 
     def expire(self) -> None:
-        """Give up attempts that take too long."""
         now = time.monotonic()
         for fd in [fd for fd, dialing in self._dialing.items() if dialing.deadline <= now]:
             self._fail(fd, os.strerror(errno.ETIMEDOUT))

@@ -1,6 +1,6 @@
-"""Accepted connections whose balancer has yet to tell the address of its client; see `proxy_header`.
+"""Accepted connections whose balancer has yet to send the address of its client; see `proxy_header`.
 
-Only what belongs to the header is taken from the socket: TLS, or a session, begins with the byte after it.
+Only the header's bytes are taken from the socket: TLS, or a session, follows.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ GREETING_S: Final = 5.0
 # Maximum number of connections without a header; beyond it the oldest is closed.
 GREETINGS_MAX: Final = 256
 
-# An address and a port.
 Address = tuple[str, int]
 
 
 @dataclass(slots=True)
 class _Greeting:
-    """A connection, the balancer's own address, the bytes of the header so far, and what takes the connection over."""
+    """A connection, the balancer's own address, the bytes of the header so far, and the function that takes over."""
 
     sock: socket
     own: Address
@@ -39,7 +38,7 @@ class _Greeting:
 
 
 class Greetings:
-    """All such connections, which come from `balancers`. `refused` gets the reason for which one is closed."""
+    """All such connections, from `balancers`. `refused` gets the reason for which one is closed."""
 
     def __init__(self, poller: Poller, balancers: tuple[Network, ...], refused: Callable[[str], None]) -> None:
         self._poller = poller
@@ -51,9 +50,9 @@ class Greetings:
         return fd in self._waiting
 
     def add(self, sock: socket, own: Address, begin: Callable[[socket, Address], None]) -> None:
-        """Have a connection begin, at once or after its header, with the address of the client.
+        """Begin a connection with the address of the client, at once or after its header.
 
-        It is the connection's own, too, if the header names none.
+        Without an address in the header, it is the connection's own.
         """
         if not self._balancers or not is_within(own[0], self._balancers):
             begin(sock, own)
@@ -65,7 +64,6 @@ class Greetings:
         self._poller.register(sock.fileno(), READABLE)
 
     def on_ready(self, fd: int) -> None:
-        """Read more of the header of this descriptor."""
         greeting = self._waiting[fd]
         try:
             data = greeting.sock.recv(HEADER_MAX, MSG_PEEK)
@@ -91,13 +89,11 @@ class Greetings:
             self._forget(fd).sock.close()
 
     def expire(self) -> None:
-        """Close the connections whose header takes too long."""
         now = time.monotonic()
         for fd in [fd for fd, greeting in self._waiting.items() if greeting.deadline <= now]:
             self._end(fd, f"no header of the PROXY protocol within {GREETING_S:g} s (see proxyProtocolFrom)")
 
     def close(self) -> None:
-        """Close all."""
         for greeting in self._waiting.values():
             greeting.sock.close()
 

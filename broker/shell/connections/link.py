@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """One TCP connection: input to a machine, and output from it.
 
-The data of one read is handled in one step, in place, in a buffer that all links share. That is safe because
-a step is a plain function: nothing else runs between the read and its end.
+The data of one read is handled in one step, in place, in a buffer that all links share: nothing else runs before the
+end of a step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.shell.host.calls import HOST, KEEP_ALIVE
 __all__ = ["READ_BYTES", "Link", "Machine"]
 
 READ_BYTES = 256 << 10
-# A peer on the same host reads while the kernel copies: without a bound, one call would send an answer of any size.
+# A peer on the same host reads while the kernel copies: one unbounded call would send an answer of any size.
 SEND_BYTES: Final = 1 << 20
 
 _STRANGER: Final = int(Standing.STRANGER)
@@ -84,7 +84,7 @@ class Machine(Protocol):
 
 
 class LinkSocket(Protocol):
-    """The methods of a connected socket that a link uses; see `socket.socket`."""
+    """The methods of a connected socket that a link uses."""
 
     def recv_into(self, view: memoryview, /) -> int: ...
     def send(self, data: bytearray | memoryview, /) -> int: ...
@@ -98,8 +98,8 @@ class Link:
     """A connected socket, its descriptor `fd`, and its machine. `ended` is the reason for the link's end, once over.
 
     `is_patient` and `read_ms`, the time of its last read, are for `broker.shell.loop.rounds`. `size` is the memory of
-    the link and its machine as the `account` has it; without an account it is not counted. `address` is the address
-    that an accepted connection comes from.
+    the link and its machine as the `account` has it; without an account it is not counted. An accepted connection comes
+    from `address`.
     """
 
     __slots__ = (
@@ -163,12 +163,11 @@ class Link:
 
     @property
     def wants_write(self) -> bool:
-        """Return True if it waits for the socket to take more."""
         return bool(self._unsent)
 
     @property
     def backlog(self) -> int:
-        """The number of bytes that wait to be sent."""
+        """Bytes that wait to be sent."""
         return len(self._unsent) + self.machine.output_size()
 
     @property
@@ -177,7 +176,7 @@ class Link:
         return not self.machine.paused and self.backlog <= self.machine.backlog_bytes_max
 
     def on_readable(self) -> bool:
-        """Read once and let the machine take a step. Returns False if there was nothing to read."""
+        """Read once and let the machine take a step. Return False if there was nothing to read."""
         view = self._long
         if view is None:
             view = self._scratch
@@ -228,7 +227,6 @@ class Link:
             account.set_size(self, size)
 
     def release(self) -> None:
-        """Remove the ended connection from the account."""
         if self._account is not None and self.size:
             self._account.set_size(self, 0)
 
@@ -236,7 +234,7 @@ class Link:
         """Acknowledge the segments of an incomplete event now, unless data was sent since, which does so, too.
 
         A peer that collects small segments (Nagle's algorithm, as in the official client) holds back the rest of an
-        event until its data is acknowledged, and the kernel would delay that by 40 ms to piggyback on data.
+        event until its data is acknowledged, which the kernel would delay by 40 ms.
         """
         if self.owes_acknowledgment and self.ended is None:
             self.owes_acknowledgment = False
@@ -245,8 +243,8 @@ class Link:
     def _hold(self, view: memoryview, used: int, end: int) -> None:
         """Keep the front of an event, `view[used:end]`, until more of it arrives.
 
-        A long event has its own buffer, which grows with the data received, not with the size in its header; thus
-        each byte is copied about twice, however small the reads are.
+        A long event has its own buffer, which grows with the data received, not with the size in its header; each byte
+        is copied about twice, however small the reads are.
         """
         rest = end - used
         if rest * 2 < len(self._scratch):
@@ -261,7 +259,7 @@ class Link:
     def flush(self) -> bool:
         """Send the machine's output, as far as the socket takes it at once; the rest when it is writable.
 
-        A finished machine gets this one chance to send its last output. Returns False if the link must wait or is over.
+        A finished machine gets this one chance to send its last output. Return False if the link must wait or is over.
         """
         machine, is_sent = self.machine, False
         if not self._unsent:
@@ -287,7 +285,6 @@ class Link:
         return not self._unsent and self.ended is None
 
     def on_writable(self) -> None:
-        """Send more of the waiting output."""
         # Not in one expression: mypyc would evaluate a call within a slice of a view twice.
         sent = self._send(self._unsent)
         self._unsent = self._unsent[sent:]

@@ -1,7 +1,7 @@
-"""The header by which a balancer tells the address of its client: the PROXY protocol, versions 1 and 2.
+"""The header in which a balancer sends the address of its client: the PROXY protocol, versions 1 and 2.
 
-It is at the beginning of a connection, before TLS (source: HAProxy, doc/proxy-protocol.txt). A balancer's own
-connections, such as its probes, have a header without an address.
+It precedes TLS (source: HAProxy, doc/proxy-protocol.txt). A balancer's own connections, such as its probes, have a
+header without an address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from formats.errors import FormatError
 
 __all__ = ["HEADER_MAX", "Header", "read_header"]
 
-# A header is no longer than this, with what version 2 has after the addresses, such as the name of a host.
+# Maximum size of a header, with the fields of version 2 after the addresses.
 HEADER_MAX: Final = 4096
 
 _V1: Final = b"PROXY "
@@ -30,7 +30,7 @@ _PORT_MAX: Final = 65_535
 
 
 class Header(NamedTuple):
-    """A header's size, and the address and port of the client; None if it names none."""
+    """A header's size, and the client's address and port; None if it names none."""
 
     size: int
     source: tuple[str, int] | None

@@ -1,4 +1,4 @@
-"""TLS by files: a connection uses what they hold when it begins."""
+"""TLS by files: a connection uses their contents at its beginning."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("broker.tls")
 
 # Minimum time between two looks at the files.
 LOOK_S: Final = 1.0
-# Files that have changed more recently may be a part of what is being written: a certificate and its key are two files.
+# Files that have changed more recently may not be complete: a certificate and its key are two files.
 SETTLE_S: Final = 2.0
 
 _NS: Final = 1_000_000_000
@@ -26,7 +26,7 @@ Stamp = tuple[int, int, int, int, int] | None
 
 
 class TlsContext(Protocol):
-    """The beginning of TLS on a connection, as `ssl.SSLContext` has it."""
+    """The beginning of TLS on a connection, as in `ssl.SSLContext`."""
 
     def wrap_socket(
         self,
@@ -39,10 +39,10 @@ class TlsContext(Protocol):
 
 
 class FileContext:
-    """A context that `make` makes of files, and makes once more when a connection begins after they have changed.
+    """A context that `make` makes of files, again when a connection begins after they have changed.
 
-    `make` raises `fault` for files that cannot be used: the constructor raises it. Later the context that was made
-    before stays in use, and each change to such files is one alarm.
+    `make` raises `fault` for files that cannot be used: the constructor raises it. Later the previous context stays in
+    use, and each change to such files is one alarm.
     """
 
     def __init__(self, make: Callable[[], ssl.SSLContext], files: Iterable[str | Path], fault: type[Exception]) -> None:

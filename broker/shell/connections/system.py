@@ -1,4 +1,4 @@
-"""The loop's interface to a system behind listeners, which makes a session for each peer.
+"""The loop's interface to a system, which makes a session for each peer.
 
 BlazingMQ's `broker.bmq.node.node.Node` is one; `broker.rocketmq.node.Node` is another.
 """
@@ -17,15 +17,11 @@ __all__ = ["MadeSession", "System"]
 
 
 class MadeSession(Machine, Failing, Protocol):
-    """A session that a system has made."""
-
     @property
     def session_id(self) -> int: ...
 
 
 class Dirty(Protocol):
-    """The sessions that may have output."""
-
     def pop(self) -> MadeSession: ...
     def __len__(self) -> int: ...
 
@@ -44,35 +40,31 @@ class System(Protocol):
     def faults(self) -> Faults: ...
 
     @property
-    def timers(self) -> Timers:
-        """The actions that are due at a time."""
-        ...
+    def timers(self) -> Timers: ...
 
     @property
     def dirty(self) -> Dirty: ...
 
     @property
     def sessions(self) -> Container[int]:
-        """The sessions of clients, by their ids."""
+        """Sessions of clients, by their ids."""
         ...
 
     @property
     def before_sending(self) -> Callable[[], None]:
-        """A function to be called before the output of a step is sent."""
+        """Called before the output of a step is sent."""
         ...
 
     @property
     def connect(self) -> Callable[[str, Callable[[], frozenset[str]]], MadeSession]:
-        """A function that makes a peer's session from its address and the names in its certificate."""
+        """Makes a peer's session from its address and the names in its certificate."""
         ...
 
     def disconnect(self, session: Any, reason: str) -> None:
         """Drop a session whose connection is closed."""
         ...
 
-    def end_failed(self) -> None:
-        """End the sessions whose work has failed."""
-        ...
+    def end_failed(self) -> None: ...
 
     def end_step(self) -> tuple[bool, bool]:
         """End a step; return (more can be done at once, a session has unfinished output)."""
@@ -85,9 +77,7 @@ class System(Protocol):
         """
         ...
 
-    def tick(self) -> None:
-        """Do the work that is due."""
-        ...
+    def tick(self) -> None: ...
 
     def retire(self) -> bool:
         """Prepare the stop; return True once others have taken over."""
@@ -95,9 +85,7 @@ class System(Protocol):
 
     @property
     def awaits_confirms(self) -> Callable[[], bool]:
-        """A function that returns True while `retire` waits for something that has a limit of its own."""
+        """Returns True while `retire` waits for something that has a limit of its own."""
         ...
 
-    def leave(self) -> None:
-        """Notify all peers of the end."""
-        ...
+    def leave(self) -> None: ...

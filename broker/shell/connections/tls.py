@@ -1,10 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """TLS on a link: the kernel's socket carries ciphertext, and OpenSSL holds up to a record of plain bytes.
 
-Because of those plain bytes a link over TLS needs extra care: the poller does not know of them. The handshake of an
-accepted connection is made by the first reads, so a peer that never finishes it is treated like one that
-never negotiates. That of an outgoing connection is complete before there is a link: see
-`broker.shell.connections.dialing`.
+The poller does not know of those bytes. The first reads of an accepted connection make the handshake, so a peer that
+never finishes it is treated like one that never negotiates. That of an outgoing connection is complete before there is
+a link: see `broker.shell.connections.dialing`.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from broker.shell.connections.reloading import TlsContext
 # The kinds of alternative names that may identify a broker.
 _NAMES = ("DNS", "URI")
 
-# The first byte of TLS: the type of the record that begins a handshake.
+# The type of TLS's first record, which begins a handshake.
 _HANDSHAKE = b"\x16"
 
-# Memory that OpenSSL and Python take for a connection during its handshake: 44 to 58 KiB, as measured.
+# Memory of a connection during its handshake in OpenSSL and Python: 44 to 58 KiB, as measured.
 TLS_BYTES: Final = 48 << 10
 
 __all__ = ["EitherStream", "TlsLink", "TlsStream", "accept_tls", "tls_error"]
@@ -76,7 +75,7 @@ class TlsStream:
             raise OSError(0, tls_error(error)) from None
 
     def pending(self) -> int:
-        """Return the number of plain bytes that can be read without the kernel."""
+        """Return the number of bytes that can be read without the kernel."""
         return self._sock.pending()
 
     def fileno(self) -> int:
@@ -105,7 +104,6 @@ class EitherStream:
 
     @property
     def is_tls(self) -> bool:
-        """True if the peer has begun TLS."""
         return isinstance(self._stream, TlsStream)
 
     @property
@@ -130,7 +128,6 @@ class EitherStream:
         return self._stream.send(data)
 
     def pending(self) -> int:
-        """Return the number of plain bytes that can be read without the kernel."""
         return self._stream.pending() if isinstance(self._stream, TlsStream) else 0
 
     def fileno(self) -> int:
@@ -147,7 +144,6 @@ class EitherStream:
 
 
 def tls_error(error: ssl.SSLError) -> str:
-    """Describe the failure of TLS."""
     # Some errors have no reason, although its declared type is text: a compiled module would raise TypeError.
     told: str | None = getattr(error, "reason", None)
     reason = f"TLS: {(told or str(error)).replace('_', ' ').lower()}"
@@ -183,7 +179,7 @@ class TlsLink(Link):
         return has_read
 
     def _settle(self, stream: TlsStream | EitherStream) -> None:
-        """Count the memory of TLS, or use the socket itself, as far as the peer has shown what it speaks."""
+        """Count the memory of TLS, or use the socket itself, once the peer has shown what it speaks."""
         if stream.is_tls:
             self._overhead = TLS_BYTES
             self.count()

@@ -67,7 +67,7 @@ class AppendedFile:
     def replace(self, data: bytes) -> None:
         """Replace its content, atomically, on the disk.
 
-        Raises `OSError`: then it has the old or the new content, and is not sound in the latter case.
+        Raises `OSError`: it then has the old content, or the new and is not sound.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         fd = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -12,7 +12,7 @@ __all__ = ["FlushThread"]
 
 
 class FlushThread:
-    """One piece of work at a time. A source of events of `broker.shell.loop.server.Server`, readable at the work's end.
+    """One piece of work at a time: an event source of `broker.shell.loop.server.Server`, readable at the work's end.
 
     The thread does not delay the end of the process.
     """
@@ -28,7 +28,7 @@ class FlushThread:
         threading.Thread(target=self._run, name="flush", daemon=True).start()
 
     def begin(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do `work` in the thread, then call `done` in the loop, with the error if there was one."""
+        """Do `work` in the thread, then call `done` in the loop, with the error or None."""
         assert self._done is None, "the work before is not done"
         self._done = done
         self._work.put(work)
@@ -41,7 +41,6 @@ class FlushThread:
         return True
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable."""
         return self._wakener.fileno()
 
     def on_readable(self) -> None:

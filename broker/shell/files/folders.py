@@ -79,8 +79,8 @@ class RootFolder(FileFolder):
 class SpreadFolder(FileFolder):
     """Several folders whose files make one row, each file named by its offset (source: MultiPathMappedFileQueue).
 
-    New files are created in the folders in turn, except in the `read_only` ones and, if another one is left,
-    those for which `is_full` is true. A file that two folders have is in `names` twice.
+    New files are created in the folders in turn, except in the `read_only` ones and, if another one is left, those for
+    which `is_full` is true. A file that two folders have is in `names` twice.
     """
 
     def __init__(self, paths: Sequence[Path], read_only: Sequence[Path], is_full: Callable[[Path], bool]) -> None:
@@ -126,7 +126,6 @@ class SpreadFolder(FileFolder):
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of the files in several folders, those of missing folders excepted."""
     return sorted(entry.name for path in paths for entry in _entries(path) if entry.is_file())
 
 
@@ -150,7 +149,6 @@ class FolderView:
 
     @property
     def path(self) -> str:
-        """The path, or all of them with commas between them."""
         return ",".join(map(str, self._paths))
 
     def path_of(self, name: str) -> str:
@@ -160,11 +158,10 @@ class FolderView:
         return next((path / name for path in self._paths if (path / name).exists()), self._paths[0] / name)
 
     def names(self) -> list[str]:
-        """Return the names of the files, in order; one that two folders have comes twice."""
+        """Return the files' names, in order; one that two folders have comes twice."""
         return _names(self._paths)
 
     def folders(self) -> list[str]:
-        """Return the names of the folders, in order."""
         there = {entry.name for path in self._paths for entry in _entries(path) if entry.is_dir()}
         return sorted({*there, *self._elsewhere})
 

@@ -1,14 +1,14 @@
 """Mapped files.
 
-A store file is sparse: it has its maximum length from the start, and is allocated chunk by chunk. Chunks double from
+A store file is sparse: it has its maximum length from the start. Chunks of it are allocated, which double from
 `CHUNK_BYTES_MIN` to `CHUNK_BYTES` as the file fills, so that a queue with one message takes one page of disk. Writing a
 mapped page that the disk cannot hold kills the process (SIGBUS), so every chunk is allocated before its first byte is
 written, and a full disk becomes a result instead.
 
 Files and folders are created for the account of the node only: they hold other people's messages.
 
-Work that may wait for the disk in the kernel is done in threads until the caller needs its result: the next chunk is
-allocated while the one before is filled, and unused files are closed, cut and deleted.
+Threads do the work that may wait for the disk: the next chunk is allocated while the one before is filled, and unused
+files are closed, cut and deleted.
 """
 
 from __future__ import annotations
@@ -51,16 +51,15 @@ CHUNK_BYTES_MIN = 4 << 10
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
 
-# Mapped at once ahead of writes: page by page, at first touch, this takes four times as long;
-# much more would delay other work.
+# Mapped at once ahead of writes: page by page, at first touch, this takes four times as long; much more would delay
+# other work.
 AHEAD_BYTES = 256 << 10
 
-# The pages of a closed file are unmapped in parts of this size: other allocations of memory wait in the kernel until a
-# part is done, which would be long for a whole file of 1 GiB.
+# The pages of a closed file are unmapped in parts of this size, since other allocations of memory wait in the kernel
+# for each part: too long for a whole file of 1 GiB.
 UNMAPPED_BYTES = 4 << 20
 UNMAPPING_PAUSE_S = 0.0005
 
-# Allocates chunks ahead of their use.
 _ALLOCATING = ThreadPoolExecutor(1, "allocate")
 
 
@@ -120,7 +119,7 @@ class MappedFile:
             raise
         self._size = size
         self._allocated = self._granted = 0
-        self._ahead: Future[int] | None = None  # the next chunk's allocation, which returns where that ends
+        self._ahead: Future[int] | None = None  # the next chunk's allocation, which returns its end
         self._is_advised = False
         # Held while another thread flushes the file.
         self._closing = threading.Lock()
@@ -207,7 +206,7 @@ class MappedFile:
         HOST.map_ahead(self._map, start, end - start)
 
     def flush(self) -> None:
-        # Writes through the mapping are already in the kernel's file cache; the interpreter continues meanwhile.
+        # Writes through the mapping are already in the kernel's file cache.
         with self._closing:
             if not self._closed:
                 HOST.flush_data(self._fd)
@@ -224,7 +223,7 @@ class MappedFile:
         os.close(self._fd)
 
     def unmap_slowly(self) -> None:
-        """Unmap its pages, before it is closed: in a thread, while others continue."""
+        """Unmap its pages in a thread, before it is closed."""
         with self._closing:
             self._closed = True
         for start in range(0, self._size, UNMAPPED_BYTES):
@@ -233,12 +232,12 @@ class MappedFile:
 
 
 def _chunk_bytes(end: int) -> int:
-    """Return the length of the chunk that contains the byte before `end`, a power of two."""
+    """Return the length of the chunk with the byte before `end`."""
     return min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, 1 << (end - 1).bit_length()))
 
 
 def _allocated_to(fd: int, start: int, stop: int) -> int:
-    """Allocate a part of a file, if there is disk for it; return the end of the allocated part."""
+    """Allocate a part of a file, if the disk has room; return the end of the allocated part."""
     try:
         HOST.allocate(fd, start, stop - start)
     except OSError:
@@ -246,7 +245,6 @@ def _allocated_to(fd: int, start: int, stop: int) -> int:
     return stop
 
 
-# The subfolder of the store for damaged files.
 DAMAGED_FOLDER = "damaged"
 
 
@@ -264,7 +262,7 @@ def set_aside(folder: Path, name: str) -> str:
 
 
 def delete(path: Path) -> None:
-    """Delete a file. Its disk space is freed in a thread, as that takes long for a large file."""
+    """Delete a file. Its disk space is freed in a thread: that takes long for a large file."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,6 @@
 """The calls that differ between operating systems, selected here for all callers as `HOST`.
 
-On Linux they are Linux's own, elsewhere the portable ones. `BMQCTL_PORTABLE=1` in the environment selects the portable
-ones on Linux, too, for tests.
+`BMQCTL_PORTABLE=1` in the environment selects the portable ones on Linux, too, for tests.
 """
 
 from __future__ import annotations
@@ -86,8 +85,6 @@ class Alarm(Protocol):
 
 
 class AnySocket(Protocol):
-    """A socket, or a stream on one."""
-
     def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
 
 
@@ -108,7 +105,7 @@ class Host(Protocol):
         ...
 
     def flush_data(self, fd: int) -> None:
-        """Wait until a file's data and size are on the disk; other attributes may not be."""
+        """Wait until a file's data and size are on the disk, maybe without other attributes."""
         ...
 
     def flush(self, fd: int) -> None:
@@ -120,11 +117,11 @@ class Host(Protocol):
         ...
 
     def map_ahead(self, mapped: mmap.mmap, start: int, size: int) -> None:
-        """Map pages that are about to be written. `start` is the start of a page."""
+        """Map pages about to be written. `start` is the start of a page."""
         ...
 
     def unmap(self, mapped: mmap.mmap, start: int, size: int) -> None:
-        """Unmap pages of a file that will not be used. `start` is the start of a page."""
+        """Unmap unused pages. `start` is the start of a page."""
         ...
 
     def acknowledge_at_once(self, sock: AnySocket) -> None:
@@ -147,9 +144,7 @@ class Host(Protocol):
         """Return a process's memory without its mapped files, in bytes, if known. Raises `OSError`."""
         ...
 
-    def open_files(self, pid: int) -> int:
-        """Return the number of descriptors that a process has open. Raises `OSError`."""
-        ...
+    def open_files(self, pid: int) -> int: ...
 
     def load_certificate(self, context: ssl.SSLContext, pem: bytes) -> None:
         """Load a certificate with its key into a context, without exposing them to other accounts. Raises `OSError`."""

@@ -1,8 +1,7 @@
 """File descriptors: their limit, and the limit of connections derived from it.
 
-Descriptors must be left for files that the store opens later (a rollover's files, the next ledger, a folder), and for
-links that this broker dials. Therefore incoming connections are refused before descriptors run out, and so are files
-that clients can have created in any number.
+Incoming connections are refused before descriptors run out, and so are files that clients can have created in any
+number: the store opens files later (a rollover's files, the next ledger, a folder), and this broker dials links.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ OPEN_MAX = 10_240
 
 
 def raise_limit() -> int:
-    """Raise the soft limit of descriptors to the hard one; return the resulting limit."""
+    """Raise the soft limit of descriptors to the hard one; return the result."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         return soft
@@ -59,7 +58,6 @@ def raise_limit() -> int:
 
 
 def descriptors_in_use() -> int:
-    """Return the number of descriptors that this process has open."""
     return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
@@ -86,7 +84,6 @@ def connections_max(configured: int, limit: int, in_use: int, partitions: int, p
 
 
 def mappings_max() -> int:
-    """Return the number of mappings that a process may have."""
     try:
         return int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
     except (OSError, ValueError):

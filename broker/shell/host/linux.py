@@ -1,4 +1,4 @@
-"""Linux's own calls; see `broker.shell.host.calls`."""
+"""Linux's own calls."""
 
 from __future__ import annotations
 
@@ -140,8 +140,6 @@ class EpollPoller:
 
 
 class EventWakener:
-    """An event descriptor."""
-
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 

@@ -1,4 +1,4 @@
-"""Calls that Linux and macOS both have; see `broker.shell.host.calls`.
+"""Calls that Linux and macOS both have.
 
 They are tested on Linux. The few lines for macOS alone are checked by mypy, and were not run.
 """
@@ -31,8 +31,6 @@ _RESIDENT_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class PortableHost:
-    """Calls that are in POSIX, or that both systems have."""
-
     name = "portable"
 
     def poller(self) -> ThreadPoller:
@@ -96,7 +94,7 @@ class PortableHost:
         return sum(line[0] == "f" and line[1:].isdigit() for line in _told(pid, "lsof", "-Ff").splitlines())
 
     def load_certificate(self, context: ssl.SSLContext, pem: bytes) -> None:
-        # Only its owner may read it, from its start to its end.
+        # Only its owner may read it.
         with tempfile.NamedTemporaryFile() as file:
             file.write(pem)
             file.flush()
@@ -119,7 +117,7 @@ def _holes(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _told(pid: int, *command: str) -> str:
-    """Return the output of a program, `ps` or `lsof`, about a process."""
+    """Return the output of `ps` or `lsof` about a process."""
     run = subprocess.run([*command, "-p", str(pid)], capture_output=True, text=True, check=False)
     if not run.stdout.strip():
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
@@ -160,7 +158,7 @@ class ThreadPoller:
     """A poll for the loop, and another of the same descriptors for a thread that waits while the loop does not.
 
     The thread only reports that some descriptor is ready; the loop's own poll finds which. So a descriptor that is
-    closed or reused while the thread waits for it costs the loop one poll in vain.
+    closed or reused meanwhile costs the loop one poll in vain.
     """
 
     def __init__(self) -> None:
@@ -238,7 +236,6 @@ class _Watcher:
         self._changed.set()
 
     def begin(self) -> None:
-        """Let the thread wait, if it does not already."""
         if not self._is_waiting:
             self._is_waiting = True
             self._turns.release()

@@ -23,8 +23,8 @@ class PipeInUse(Exception):
 class ControlPipe:
     """Creates the pipe, calls `on_line` with every line without its end, and finally removes the pipe.
 
-    Only the node's own account may write to it, as writers administer the node. Lines wait in the pipe until it is
-    read; set `on_line` before that.
+    Only the node's own account may write to it: writers administer the node. Lines wait in the pipe until it is read;
+    set `on_line` before that.
     """
 
     on_line: Callable[[str], None]
@@ -42,7 +42,6 @@ class ControlPipe:
         return self._fd
 
     def on_readable(self) -> None:
-        """Read the available input, and handle the whole lines."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:

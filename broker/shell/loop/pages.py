@@ -1,8 +1,8 @@
 """Pages over HTTP for monitoring a broker: Prometheus, and probes of Kubernetes.
 
-A long page is made in pieces, one in each turn of trio's loop, so that the broker's own work goes on between them
-(`broker.shell.loop.server`). A page that is made at once is sent at once: a probe waits for no long page. A fault here
-ends one connection, and does not affect the broker.
+A long page is made in pieces, one in each turn of trio's loop, with the broker's own work between them
+(`broker.shell.loop.server`); a short one is sent at once, since a probe must not wait. A fault here ends one connection
+only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def text_page(status: HTTPStatus, line: str) -> Page:
 
 
 def standard_pages(metrics: Callable[[], Iterator[bytes]], lacks: Callable[[], str | None]) -> dict[str, PageMaker]:
-    """Make the pages of any broker: its metrics, and what it `lacks` to serve clients, None for nothing."""
+    """Make the pages of any broker: its metrics, and what it `lacks` to serve clients."""
 
     def show_metrics() -> Page:
         return Page(HTTPStatus.OK, CONTENT_TYPE, metrics())
@@ -147,7 +147,7 @@ class Pages:
             return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of this broker; its log has more")
 
     async def _next(self, pieces: Iterator[bytes]) -> bytes | None:
-        """Make the next piece, one connection after the other: there is one turn of the loop for each."""
+        """Make the next piece: in each turn of the loop, one for one connection."""
         async with self._turn:
             return next(pieces, None)
 

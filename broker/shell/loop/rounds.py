@@ -2,9 +2,9 @@
 """The steps of the loop: passes the input of links to their sessions, and sends the output of the steps.
 
 A link whose input can wait, such as a consumer's confirms, becomes patient when it is read twice within a millisecond:
-the poller no longer watches it for input. Rounds that others have caused read it instead, once a millisecond, which
-saves a round for nearly every message. It is watched again when it had nothing to read, had other input, or nothing
-else has caused a round for a moment (`rest`).
+the poller no longer watches it for input. Rounds with other causes read it instead, once a millisecond, which saves a
+round for nearly every message. It is watched again when it had nothing to read, had other input, or no round came for a
+moment (`rest`).
 
 Nothing here waits, so it can be compiled (see packaging/compiled.toml); `broker.shell.loop.server` has the asynchronous
 part.
@@ -33,8 +33,8 @@ _IN: Final = int(READABLE)
 _OUT: Final = int(WRITABLE)
 _FAILED: Final = ~(_IN | _OUT)
 
-# Maximum output, in bytes, of the links read in a round; beyond it, further links are read in the next round.
-# Producing and sending this much takes about 5 ms.
+# Maximum output, in bytes, of the links read in a round: producing and sending it takes about 5 ms. Further links are
+# read in the next round.
 FRESH_BYTES_MAX: Final = 8 << 20
 
 
@@ -51,7 +51,7 @@ class Rounds:
     """The links of a node, by descriptor, and the steps of their sessions.
 
     `on_other` handles a ready descriptor that is not a link's, `wake` has another step taken, and `set_clock` sets the
-    system's time. Links whose memory exceeds the bounds of `account` are closed; `accepted` has the accepted ones.
+    system's time. Links whose memory exceeds the bounds of `account` are closed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Rounds:
         self._left: list[tuple[int, int]] = []  # ready descriptors that the last round has left to the next
 
     def take(self, timeout_s: float) -> bool:
-        """Take a round of steps as soon as a descriptor is ready. Returns False if none is in the time."""
+        """Take a round of steps as soon as a descriptor is ready. Return False if none is in the time."""
         left, self._left = self._left, []
         # By now a descriptor that was left may be another's, or watched for less. The poller reports the others again.
         ready = [(fd, mask & (self._masks[fd] | _FAILED)) for fd, mask in left if fd in self.links]
@@ -119,7 +119,6 @@ class Rounds:
             self.flush()
 
     def on_ready(self, fd: int, mask: int) -> None:
-        """Take the steps of a ready descriptor."""
         link = self.links.get(fd)
         if link is None:
             self._on_other(fd)
@@ -179,7 +178,6 @@ class Rounds:
             self._watch(link.fd, link)
 
     def _end_patience(self) -> None:
-        """Watch the patient links again."""
         links, self._patient = self._patient, []
         for link in links:
             if link.is_patient:
@@ -201,7 +199,6 @@ class Rounds:
             self._end(link, "a fault of this broker")
 
     def add(self, link: Link) -> None:
-        """Begin to serve a link."""
         fd = link.fd
         self.links[fd] = self._by_session[cast(MadeSession, link.machine)] = link
         self._masks[fd] = _IN
@@ -221,7 +218,6 @@ class Rounds:
             self._poller.modify(fd, mask)
 
     def close(self, link: Link, reason: str) -> None:
-        """Close a link to make room, and log the reason."""
         session = cast(MadeSession, link.machine)
         self._closed.add(f"{session.description}: {reason}", self._node.now.ms)
         self._end(link, reason)

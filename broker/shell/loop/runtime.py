@@ -14,7 +14,6 @@ __all__ = ["freeze_collector", "import_beside", "start_clock"]
 
 
 def start_clock() -> Now:
-    """Return the present time."""
     now = Now()
     set_clock(now)
     return now
@@ -23,8 +22,8 @@ def start_clock() -> Now:
 def freeze_collector() -> None:
     """Exclude present objects from Python's cycle collector, which is off until here, while the store is read.
 
-    A message is freed by its reference count. Otherwise the collector would walk all outstanding messages again and
-    again: at a million of them, for a second each time.
+    Reference counts free messages. The collector would walk all outstanding ones again and again: a million take a
+    second.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 1_000)
@@ -34,8 +33,8 @@ def freeze_collector() -> None:
 def import_beside(modules: Sequence[str]) -> threading.Thread:
     """Start to import modules in a thread, and return it.
 
-    A request that first imports a module delays all others: by 50 ms or more for numpy. Imported before the node is
-    ready, it would delay the start. A module that cannot be imported, for want of a descriptor too, fails at its use.
+    A request that first imports a module delays all others: by 50 ms or more for numpy. An import before the node is
+    ready would delay the start. A module that cannot be imported, even for want of a descriptor, fails at its use.
     """
 
     def run() -> None:

@@ -1,10 +1,10 @@
 """The loop around a node, which is any `System`: listeners, links, the clock, and the signals that end it.
 
-All sockets are in one poller of our own, and trio waits for that: a task and a re-armed wait for every read cost
-more than the messages in it. Trio handles the signals, the clock's tick and the shutdown.
+All sockets are in one poller of our own, and trio waits for that: a task and a re-armed wait for every read cost more
+than the messages in it. Trio handles the signals, the clock's tick and the shutdown.
 
-Unexpected exceptions of steps end here: one in a session's step ends that session (`broker.common.faults`), and
-only `Inconsistent` ends `Server.run`.
+An unexpected exception in a session's step ends that session (`broker.common.faults`); only `Inconsistent` ends
+`Server.run`.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ LOOKUPS_MAX = 8
 WORKERS_MAX = 8
 AUTHENTICATIONS_MAX = 1_000
 
-# Time that a stopping node waits for others to take over, and the interval of its checks. It may wait longer for
-# confirms, for which it has a limit of its own.
+# Time that a stopping node waits for others to take over, and the interval of its checks. The wait for confirms has a
+# limit of its own.
 RETIRE_S = 5.0
 RETIRE_CHECK_S = 0.02
 
 # Time of rounds of ready sockets before trio's other tasks get their turn.
 TURN_MS = 8
 
-# After a round, the next one is awaited in the poller itself for these times: returning to trio for every read costs
-# more than the read. Trio's tasks (a tick a second, signals) can wait for them. Between the two, input and output that
-# could wait for the next round no longer do.
+# After a round, the poller itself waits for the next one for these times: returning to trio for every read costs more
+# than the read. Trio's tasks (a tick a second, signals) can wait for them. Between the two, input and output that could
+# wait for the next round no longer do.
 MOMENT_S = 0.001
 LINGER_S = 0.002
 
@@ -120,7 +120,7 @@ class EventSource(Protocol):
 class Server:
     """Carries bytes between sockets and the sessions of a system, and sets the system's time.
 
-    A step reads at most `read_bytes` from a connection. Larger values make the other connections wait longer. `account`
+    A step reads at most `read_bytes` from a connection: with larger values other connections wait longer. `account`
     bounds the memory of accepted connections. Connections from `balancers` begin with a header of the PROXY protocol.
     """
 
@@ -222,7 +222,7 @@ class Server:
         return may
 
     def watch(self, source: EventSource) -> None:
-        """Read `source` in the same loop; its effects on the node are sent as after any step."""
+        """Read `source` in the same loop, with steps like any other."""
         self._sources[source.fileno()] = source
         self._poller.register(source.fileno(), READABLE)
 
@@ -240,7 +240,6 @@ class Server:
             self._making -= 1
 
     def stop(self) -> None:
-        """End `run`."""
         self._stop.cancel()
 
     def _say_farewell(self) -> None:
@@ -288,7 +287,6 @@ class Server:
         self._rounds.on_ready(fd, mask)
 
     def _on_other(self, fd: int) -> None:
-        """Handle a ready descriptor that is not a link's."""
         listener = self._listeners.get(fd)
         if listener is not None:
             self._accept(listener)
@@ -308,8 +306,8 @@ class Server:
         except BlockingIOError:
             return
         except OSError as error:
-            # Most likely out of descriptors: existing connections must not suffer. The new connection
-            # stays in the backlog, so the listener would be ready again at once; it waits for the next tick.
+            # Most likely out of descriptors: existing connections must not suffer. The new connection stays in the
+            # backlog, so the listener would be ready again at once; it waits for the next tick.
             self._refusals.add(f"cannot accept a connection: {os_error_line(error, None)}", self._node.now.ms)
             self._poller.modify(listener.sock.fileno(), 0)
             return
@@ -448,8 +446,8 @@ class Server:
 def run_server(server: Server, on_ready: Callable[[], None]) -> None:
     """Run the loop of a process, which then closes its files: SIGTERM and SIGINT are ignored from the loop's end on.
 
-    A node that takes its time to end gets a second signal from the program that started it. To end at that would leave
-    files that the next start has to recover.
+    The program that started the process may send a second signal during a slow end. Ending at that would leave files to
+    recover.
     """
     early: list[int] = []
     for number in STOPS:

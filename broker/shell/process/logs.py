@@ -48,14 +48,14 @@ LEVELS = {
 
 DEFAULT_FORMAT = "%I %s %c %m\\n"
 
-# A longer line is cut; answers to an operator, which have many lines, are shown whole.
+# A longer line is cut; answers to an operator, which have many lines, are not.
 LINE_CHARACTERS_MAX = 16 << 10
 # The innermost frames of a traceback.
 FRAMES_MAX = 30
 
 
 def severity_name(level: int) -> str:
-    """Return the reference's word for a severity: that of the nearest one at or below `level`."""
+    """Return the reference's word for the nearest severity at or below `level`."""
     return next((name for name, at_least in LEVELS.items() if level >= at_least), "TRACE")
 
 
@@ -123,7 +123,7 @@ class LogSettings(Protocol):
 
 
 def start_logging(controller: LogSettings, folder: Path) -> LogSwitches:
-    """Log to stderr and to a file: the configured one, or one in `folder`. Returns the switches for later changes.
+    """Log to stderr and to a file: the configured one, or one in `folder`. Return the switches for later changes.
 
     Raises `OSError` if the file cannot be opened.
     """

@@ -43,6 +43,6 @@ def os_error_line(error: OSError, folder: str | None = "folder") -> str:
 
 
 def with_remedy(reason: str) -> str:
-    """Return a reason with the remedy for too few descriptors, on any of the ways that report them as a text only."""
+    """Add the remedy for too few descriptors to a reason, however it is reported as text."""
     found = (f"; {remedy}" for text, remedy in _OF_TEXTS.items() if text in reason and remedy not in reason)
     return reason + "".join(found)

@@ -25,8 +25,7 @@ _OF_DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 class Ends(NamedTuple):
     """The faults that end a process: those of its input, which has to be changed, and those of its store.
 
-    `name` names the process in its last line. `terminates` logs that it terminates deliberately, with the alarm by
-    which the log is watched.
+    `name` is for its last line. `terminates` logs a deliberate end, with the alarm by which the log is watched.
     """
 
     given: tuple[type[Exception], ...]
