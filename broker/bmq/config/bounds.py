@@ -1,8 +1,8 @@
 """Types with the bounds of all numbers of a configuration.
 
 A number out of bounds is refused when the configuration is read, before anything is written. Numbers that a store or
-the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol); counts, sizes and times
-cannot be negative, although their types in the reference's schemas can, unless the reference gives a meaning to it.
+the protocol holds have the bounds of its fields, as in the reference (mqbs::FileStoreProtocol). Counts, sizes and times
+cannot be negative, unless the reference gives a meaning to that; their types in its schemas can.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Long = Annotated[_Integer, Field(ge=-(1 << 63), le=(1 << 63) - 1)]
 ULong = Annotated[_Integer, Field(ge=0, le=(1 << 64) - 1)]
 Ratio = Annotated[float, Field(ge=0, le=1)]
 
-# Integers of the schemas that are numbers of things, sizes or times, which may be 0, or not.
+# Numbers of things, sizes or times, which may be 0, or not.
 Count = Annotated[_Integer, Field(ge=0, le=(1 << 31) - 1)]
 Amount = Annotated[_Integer, Field(ge=0, le=(1 << 63) - 1)]
 Positive = Annotated[_Integer, Field(ge=1, le=(1 << 31) - 1)]
@@ -74,7 +74,7 @@ PortOrNone = Annotated[_Integer, Field(ge=-1, le=65535)]
 # Node ids: a signed 32-bit integer in control messages.
 NodeId = Annotated[_Integer, Field(ge=0, le=(1 << 31) - 1)]
 
-# The number of partitions: STORAGE events hold a partition's number in 16 bits.
+# STORAGE events hold a partition's number in 16 bits.
 PartitionCount = Annotated[_Integer, Field(ge=1, le=1 << 16)]
 
 # Sizes of files: at least the headers, at most what the offsets in records can address, in words of 8 or 4 bytes.

@@ -234,7 +234,6 @@ class TcpInterfaceConfig(Model):
 
     @property
     def balancers(self) -> tuple[Network, ...]:
-        """The networks of `proxy_protocol_from`."""
         return read_networks(",".join(self.proxy_protocol_from))
 
     @model_validator(mode="after")
@@ -283,7 +282,7 @@ class PluginSettingValue(Choice):
 
     @property
     def plain(self) -> bool | int | float | str:
-        """The value, in plain text even if it is a secret."""
+        """The value, in plain text even if secret."""
         value: bool | int | float | Secret = self.selected
         return value.get_secret_value() if isinstance(value, Secret) else value
 
@@ -386,13 +385,11 @@ class TlsConfig(Model):
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The paths of all files."""
         own = (self.certificate_authority, self.certificate, self.key)
         return own if self.certificate_revocation_list is None else (*own, self.certificate_revocation_list)
 
     @property
     def asks_for_certificates(self) -> bool:
-        """True if connecting peers are asked for a certificate."""
         return self.client_certificate is not ClientCertificate.NONE
 
 

@@ -1,6 +1,6 @@
 """The built-in configurations: one node, one partition, and the reference's sample domains; and a proxy.
 
-They are written as the files would be and decoded by the same models.
+They are decoded from the contents of files by the same models.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ __all__ = [
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 30114
-# Differs from the ports of a node and of a cluster on the same host, which count up from `DEFAULT_PORT`.
+# Not the port of a node or a cluster on the same host: these count up from `DEFAULT_PORT`.
 DEFAULT_PROXY_PORT = 30113
 
-# Name of the cluster of a proxy that is configured without one.
+# Cluster of a proxy that is configured without one.
 UNNAMED = "upstream"
 
 _FILE = "built-in configuration"
 _CLUSTER = "local"
 _APP_IDS = ["foo", "bar", "baz"]
 
-# Large enough that a rollover is rare at full load; the files are sparse. The data file has room for all messages that
-# the queues of one domain may hold, and the journal for their confirms and deletions.
+# Large enough that a rollover is rare at full load; the files are sparse. DATA has room for all messages that the
+# queues of one domain may hold, and the journal for their confirms and deletions.
 _DATA_FILE_BYTES = 1024 * 1024 * 1024
 _JOURNAL_FILE_BYTES = 256 * 1024 * 1024
 _QLIST_FILE_BYTES = 8 * 1024 * 1024
@@ -54,8 +54,7 @@ _QUEUE_MESSAGES = 500_000
 # and must not delete its messages.
 _MESSAGE_TTL_S = 10 * 365 * 24 * 3600
 
-# Numbers of missed heartbeats after which a peer's connection is closed, and a proxy's upstream one: a proxy can use
-# another broker.
+# Missed heartbeats after which a connection is closed: a peer's, and a proxy's upstream one, which another can replace.
 _MISSED = 10
 _MISSED_UPSTREAM = 3
 
@@ -65,8 +64,8 @@ _MODES: dict[str, dict[str, Any]] = {
     "broadcast": {"broadcast": {}},
 }
 
-# Storage and consistency by the family in the name; `.sc` is strong consistency. `mmap` names are used by the
-# integration tests of the reference and its Python SDK. Broadcast queues store nothing.
+# Storage and consistency by the family in the name; `.sc` is strong consistency. The integration tests of the reference
+# and its Python SDK use `mmap` names. Broadcast queues store nothing.
 _DOMAINS = {
     f"bmq.test.{family}.{mode}{suffix}": (mode, storage if mode != "broadcast" else "inMemory", consistency)
     for family, storage, modes in (
@@ -183,7 +182,6 @@ class _None:
 
 
 def _sample_domains(data_dir: Path) -> DomainSource:
-    """Return the sample domains, and those of files beside the store in `data_dir`."""
     return _Samples(DomainFiles(data_dir / DOMAINS_DIRECTORY))
 
 
@@ -212,7 +210,7 @@ def domain_definition(
     consistency: str = "eventual",
     message_ttl_s: int = _MESSAGE_TTL_S,
 ) -> dict[str, Any]:
-    """Return the definition of a domain as its file has it, with the limits of the sample domains."""
+    """Return a domain's definition as in a file, with the limits of the sample domains."""
     parameters = {
         "name": name,
         "mode": mode,

@@ -13,9 +13,9 @@ _SHOWN_CHARACTERS_MAX = 60
 class ConfigError(ValueError):
     """A fault in a configuration file; `str` of it is one line for the operator.
 
-    `file` is the path as it was given. `json_path` names the member (`$.myClusters[0].nodes[2].id`) or the place in the
-    text (`line 3, column 7`); it is empty if the fault concerns the whole file. `reason` is a predicate of that member
-    ("is missing"), and `remedy` is an imperative ("add it"). `others` are later faults in the same file.
+    `file` is the path as given. `json_path` names the member (`$.myClusters[0].nodes[2].id`) or the place in the text
+    (`line 3, column 7`); it is empty for the whole file. `reason` is a predicate of that member ("is missing"), and
+    `remedy` is an imperative ("add it"). `others` are later faults in the same file.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Checks that the configured security lets this broker connect to the brokers that it needs, and they to it."""
+"""Checks that the configured security lets this broker and the brokers that it needs connect."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class ClusterPlace(NamedTuple):
 def needs_proof(app: AppConfig, *, tls: bool) -> bool:
     """Return True if nodes authenticate to each other; `tls` is True if they listen for TLS.
 
-    They do if each has credentials, if anonymous peers are refused, or if connecting peers are asked for a
-    certificate.
+    They do if each has credentials, if anonymous peers are refused, or if connecting peers are asked for a certificate.
     """
     authentication = app.authentication
     anonymous = authentication.anonymous_credential
@@ -81,7 +80,6 @@ def _check_member(config: NodeConfig, place: ClusterPlace, broker_file: str) -> 
 
 
 def _check_names(place: ClusterPlace) -> None:
-    """Check the names by which nodes authenticate."""
     names = [node.name for node in place.cluster.nodes]
     for index, name in enumerate(names):
         if not name or name in names[:index]:

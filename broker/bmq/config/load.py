@@ -38,13 +38,13 @@ PREFIX_VARIABLE = "BMQ_PREFIX"
 
 
 def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfig:
-    """Load the configuration in `directory`: broker and clusters at once, each domain's file when it is needed.
+    """Load the configuration in `directory`: broker and clusters at once, each domain's file when needed.
 
     `changes` are applied before the broker is looked for in its clusters; see `NodeConfig.as_node`.
 
-    Raises `ConfigError` for the first fault: a file that is missing, unreadable or malformed, a member that is
-    missing or wrong, a cluster without this node, or a requirement that this broker cannot meet (TLS without a
-    certificate, authorization).
+    Raises `ConfigError` for the first fault: a file that is missing, unreadable or malformed, a member that is missing
+    or wrong, a cluster without this node, or a requirement that cannot be met (TLS without a certificate,
+    authorization).
     """
     if not directory.is_dir():
         raise ConfigError(
@@ -69,7 +69,7 @@ def load_broker_config(directory: Path, **changes: Unpack[Changes]) -> NodeConfi
 
 
 def reload_clusters(config: NodeConfig) -> NodeConfig:
-    """Return a proxy's configuration with the clusters now in the files. Raises `ConfigError` for a fault."""
+    """Return a proxy's configuration with the clusters now in the files. Raises `ConfigError`."""
     if config.directory is None:
         return config
     clusters, places = _read_clusters(config.directory)
@@ -82,7 +82,6 @@ def reload_clusters(config: NodeConfig) -> NodeConfig:
 
 
 def _read_clusters(directory: Path) -> tuple[ClustersDefinition, list[ClusterPlace]]:
-    """Read the clusters, and where each is defined."""
     clusters = read(ClustersDefinition, directory / CLUSTERS_FILE)
     known = {cluster.name for cluster in (*clusters.my_clusters, *clusters.proxy_clusters)}
     file = str(directory / CLUSTERS_FILE)
@@ -134,7 +133,7 @@ def _refuse_unmet_demands(broker: Configuration, file: str) -> None:
 
 
 def read(model: type[M], file: Path) -> M:
-    """Read the model in `file`. Raises `ConfigError` if there is none."""
+    """Read the model in `file`. Raises `ConfigError`."""
     try:
         text = file.read_bytes()
     except FileNotFoundError:
@@ -166,7 +165,7 @@ def parse(model: type[M], text: bytes, file: str) -> M:
     except ValidationError as failure:
         raise _told(failure, file, model) from None
     except ValueError as failure:
-        # A number that JSON cannot represent, or that is too long.
+        # JSON cannot represent it, or it is too long.
         raise ConfigError(file, "", f"is not JSON: {failure}", "correct the number") from None
 
 
@@ -225,7 +224,6 @@ def _reason(error: ErrorDetails) -> tuple[str, str]:
 
 
 def _named(found: Any) -> str:
-    """Describe a JSON value in a sentence."""
     if isinstance(found, dict):
         return "an object"
     if isinstance(found, list):

@@ -1,4 +1,4 @@
-"""The configuration of a cluster whose nodes all run on this host, written to files as the reference reads them.
+"""The configuration of a cluster whose nodes all run on this host, in files as the reference reads them.
 
 One directory per node: `bmqbrkrcfg.json`, `clusters.json`, `domains/`, and its store beside them.
 """
@@ -37,10 +37,10 @@ def write_local_cluster(
 ) -> list[Path]:
     """Write and return the nodes' directories, `node1` to `node<count>`; node K listens on `port` + K - 1.
 
-    Existing directories are left as they are, so that a stopped cluster continues. With `strong`, all stored domains
-    are strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are
-    left out. `security` is for the directories that are written. Raises `ConfigError` if there is another cluster,
-    OSError if files cannot be written.
+    Existing directories are unchanged, so that a stopped cluster continues. With `strong`, all stored domains are
+    strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are left
+    out. `security` is for the new directories. Raises `ConfigError` if there is another cluster, OSError if files
+    cannot be written.
     """
     try:
         str(directory.absolute()).encode()
@@ -100,7 +100,7 @@ def _write_node(
     samples = {name: _domain(config.domains.read(name), strong=strong) for name in config.domains.names()}
     domains = {f"{name}.json": each for name, each in samples.items() if len(nodes) == 1 or _fits_cluster(each)}
     _write(folder / "domains", domains)
-    # Comes last: it makes the directory a node's.
+    # The last file: it makes the directory a node's.
     broker = {"appConfig": to_json(config.broker.app_config), "taskConfig": to_json(config.broker.task_config)}
     if security is not None:
         broker["appConfig"] |= security.app_config(folder)
@@ -120,7 +120,7 @@ def _domain(found: Any, *, strong: bool) -> dict[str, Any]:
 
 
 def _fits_cluster(domain: dict[str, Any]) -> bool:
-    """Return whether several nodes can have queues of a domain: in memory, only broadcast queues."""
+    """Return True if several nodes can have queues of a domain: in memory, only broadcast queues."""
     parameters = domain["definition"]["parameters"]
     return "fileBacked" in parameters["storage"]["config"] or "broadcast" in parameters["mode"]
 

@@ -1,10 +1,9 @@
 """Base of all configuration models: names, strictness, number ranges, choices.
 
-Members have the reference's names (camelCase) in the files and snake_case here. As in the reference, whose JSON
-decoder runs with `skipUnknownElements`, a member that the schema does not have is skipped. A member that is absent
-takes the schema's default, or the empty value of its type, as in the reference's decoder; only
-the members without which the broker could not run are required. Types are strict (`0` is not a boolean), except that
-integers and booleans may be quoted: the reference's decoder (baljsn::Decoder) accepts `"8"` and `"true"`.
+Members have the reference's names (camelCase) in the files and snake_case here. As in the reference (`baljsn::Decoder`
+with `skipUnknownElements`), a member that the schema does not have is skipped, and an absent one takes the schema's
+default, or the empty value of its type; only members without which the broker could not run are required. Types are
+strict (`0` is not a boolean), except that integers and booleans may be quoted, as in the reference: `"8"`, `"true"`.
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ class Choice(Model):
 
     @property
     def selected(self) -> Any:
-        """The value of the member that is set."""
         return next(value for name in type(self).model_fields if (value := getattr(self, name)) is not None)
 
 
@@ -97,7 +95,7 @@ def fields_at(model: type[Model], path: Iterable[int | str]) -> Iterator[FieldIn
 
 
 def bounds_of(field: FieldInfo) -> tuple[Any, Any]:
-    """Return the least and the greatest value of a number, whether optional or not; None for one that it has not."""
+    """Return the bounds of a number, whether optional or not; None for a missing one."""
     notes = [*field.metadata, *_notes(field.annotation)]
     least, greatest = (
         [found for each in notes if (found := getattr(each, name, None)) is not None] for name in ("ge", "le")
@@ -111,7 +109,7 @@ def _notes(annotation: Any) -> Iterator[Any]:
 
 
 def model_in(annotation: Any) -> type[Model] | None:
-    """Return the model of a member, whether optional or repeated; None if it is not a model."""
+    """Return the model of a member, whether optional or repeated, or None."""
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return annotation
     return next((found for each in get_args(annotation) if (found := model_in(each)) is not None), None)

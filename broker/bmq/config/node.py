@@ -54,8 +54,6 @@ class ResolvedDomain:
 
 
 class DomainSource(Protocol):
-    """A source of domain definitions."""
-
     def names(self) -> list[str]: ...
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:
@@ -109,7 +107,7 @@ class NodeConfig:
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Host and port on which metrics are served; None if the configuration does not enable that."""
+        """Host and port on which metrics are served; None if they are not."""
         app = self.broker.app_config
         plugin = _prometheus(app)
         if PROMETHEUS not in app.plugins.enabled or plugin is None or plugin.prometheus_specific is None:
@@ -127,7 +125,6 @@ class NodeConfig:
 
     @property
     def is_proxy(self) -> bool:
-        """True if the broker is not in a cluster itself and forwards to others."""
         return not self.clusters.my_clusters
 
     @property
@@ -137,7 +134,7 @@ class NodeConfig:
 
     @property
     def self_node(self) -> ClusterNode | None:
-        """Return the node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
+        """The node's entry in its cluster: the first whose endpoint is this host and a listener's port."""
         return None if self.cluster is None else this_node(self.cluster, self, self._clusters_file(), "$.myClusters")
 
     def proxy_cluster(self, name: str) -> ClusterProxyDefinition | None:
@@ -171,8 +168,8 @@ class NodeConfig:
         """Return the configuration with the command line's options applied; None stands for an option not given.
 
         `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger cluster
-        this node's endpoint must already be the new one, since the other nodes know it. Raises `ConfigError` if a
-        cluster does not have the node, or if the broker is its own upstream.
+        this node's endpoint must already be the new one, which the other nodes know. Raises `ConfigError` if a cluster
+        does not have the node, or if the broker is its own upstream.
         """
         config = self.as_node(**changes)
         if config.is_proxy:
