@@ -95,7 +95,6 @@ class Faults:
         self._tell(f"{session.description}: the session is closed because of a fault of this broker", error)
 
     def note(self, what: str, error: Exception) -> None:
-        """Note failed work that ends no session and had no effect."""
         self.others += 1
         self._tell(f"{what} failed because of a fault of this broker", error)
 

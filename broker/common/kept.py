@@ -87,7 +87,6 @@ class KeptFile:
         return write
 
     def end(self, error: OSError | None) -> None:
-        """Process the result of a write. An error undoes later changes, too."""
         if error is not None and self.error is None:
             log.error("a change cannot be stored, and is undone: %s", error)
         self.error = error
@@ -234,7 +233,6 @@ class KeptTable(Generic[K, V, T, Version]):
             self.change(changes, version)
 
     def rely_on(self, key: K) -> None:
-        """Delay the answer to the present request until this entry is on the disk."""
         if self.file.keeper is not None and not self.is_stored(key):
             self.file.keeper.touch(self.file)
 

@@ -45,7 +45,6 @@ class PageConnection:
         self._has_body = True
 
     def receive(self, data: bytes) -> Asked | Refused | Incomplete:
-        """Handle data, b"" for the end of the stream."""
         self.room -= len(data)
         self._http.receive_data(data)
         try:

@@ -250,7 +250,6 @@ def _purge(queue: Queue, app_id: str = "") -> PurgedQueue | Problem:
 
 
 def reconfigure(context: CommandContext, name: str) -> Success:
-    """Read a domain's configuration again, and apply it to the domain and its queues."""
     domain = find_domain(context, name)
     try:
         config = context.node.resolve_domain(domain.config.name)

@@ -22,7 +22,6 @@ class Throttle:
         self._full_at_ms = 0  # time at which the whole burst is available again
 
     def permits(self, now_ms: int) -> bool:
-        """Return True if one more is permitted, and count it."""
         full_at = max(self._full_at_ms, now_ms) + self.REFILL_MS
         if full_at - now_ms > self.BURST * self.REFILL_MS:
             return False
@@ -69,7 +68,6 @@ class CommandContext:
         return self.describe(self.node.identity.node_id)
 
     def describe(self, node_id: int) -> str:
-        """Return the reference's description of a node in this node's cluster."""
         if node_id == self.node.identity.node_id:
             return f"[{self.environment.node_name}, {node_id}]"
         names = {node.node_id: node.host_name for node in self.environment.clusters[0].nodes}

@@ -111,7 +111,6 @@ def primary_elsewhere(context: CommandContext, partition_id: int) -> str | None:
 def _copied_content(
     context: CommandContext, partition_id: int, copied: Mapping[bytes, tuple[int, int]]
 ) -> StorageContent:
-    """Return the queues of a replicated partition, the fullest first."""
     infos = []
     for info in context.node.ledger.state.queues.values():
         if info.partition_id == partition_id:

@@ -116,7 +116,6 @@ def run_node(config: NodeConfig, fsync: FsyncPolicy = NEVER, ready: Callable[[],
 
 
 def run_proxy(config: NodeConfig, limits: BridgeLimits, ready: Callable[[], None] = lambda: None) -> int:
-    """Run a proxy until SIGTERM or SIGINT, like `run_node`."""
     return run_to_end(lambda: _serve_proxy(config, limits, ready), _ENDS)
 
 

@@ -29,12 +29,10 @@ _VERSIONS = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_
 
 
 def accepting_context(config: TlsConfig, file: str) -> TlsContext:
-    """Make an accepting context that follows its files."""
     return FileContext(partial(make_context, config, file), config.files, ConfigError)
 
 
 def dialing_context(config: TlsConfig, file: str) -> TlsContext:
-    """Make a dialing context that follows its files."""
     return FileContext(partial(make_dialing_context, config, file), config.files, ConfigError)
 
 

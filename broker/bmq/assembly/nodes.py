@@ -110,7 +110,6 @@ def make_member(
     describe: Callable[[int], str] | None = None,
     on_available: Callable[[], None] = lambda: None,
 ) -> tuple[Node, MemberRole]:
-    """Make a member of a cluster of several, and its role; see `Member`."""
     from broker.bmq.member.member import Member, described
     from broker.bmq.member.role import MemberRole
 
@@ -134,7 +133,6 @@ def make_proxy(
     random_below: Callable[[int], int],
     on_available: Callable[[], None] = lambda: None,
 ) -> tuple[ProxyNode, Proxy]:
-    """Make a proxy, and its role; see `Proxy`."""
     from broker.bmq.proxy.node import ProxyNode
     from broker.bmq.proxy.proxy import Proxy
 

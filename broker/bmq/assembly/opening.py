@@ -223,7 +223,6 @@ def _files_of(directory: Directory, partition_id: int) -> list[str]:
 
 
 def _set_aside(directory: Directory, damage: Damage, part: str, names: list[str], found: list[str]) -> None:
-    """Move damaged files away, and note the damage, so that the node does not count until healed."""
     text = "\n".join([f"{directory.path}: {part} is damaged", *found])
     if not (damage.is_there or damage.note(text + "\n")):
         raise Full(
@@ -394,7 +393,6 @@ def _is_blank(directory: Directory, name: str, size: int) -> bool:
 
 
 def _retire(directory: Directory, older: list[FileSet], files: PartitionFiles) -> None:
-    """Finish the rollover that made `files`, if older sets are left."""
     finished = _first_sync_point(open_file(readable(files.journal), FileType.JOURNAL))
     for file_set in older:
         # The remains of a set after a power failure during its removal cannot be opened.

@@ -164,7 +164,6 @@ class OutgoingSecurity:
         return None if self._provider is None else Credentials(self._provider, server.in_thread)
 
     def places(self, cluster: ClusterDefinition | ClusterProxyDefinition) -> dict[int, Endpoint]:
-        """Return the addresses of a cluster's nodes, by id."""
         if self._tls is None and any(node.tls for node in cluster.nodes):
             self._tls = self._context()
         return {node.id: Endpoint(node.host, node.port, self._tls if node.tls else None) for node in cluster.nodes}
@@ -205,7 +204,6 @@ def cluster_info(cluster: ClusterDefinition | ClusterProxyDefinition, locality: 
 
 
 def make_guids() -> Callable[[], bytes]:
-    """Make the GUID generator for clients that make none themselves."""
     generator = GuidGenerator(secrets.token_bytes(6), time.monotonic_ns())
     return lambda: generator.make(time.monotonic_ns())
 

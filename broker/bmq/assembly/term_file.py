@@ -66,7 +66,6 @@ class TermFile:
         os.close(self._fd)
 
     def _replace(self) -> None:
-        """Replace the file as a whole: it never has a part of a term."""
         new = self._path.with_suffix(".new")
         with open(new, "wb", opener=open_private) as file:
             file.write(_packed(self._term))

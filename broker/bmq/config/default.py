@@ -186,8 +186,6 @@ def _sample_domains(data_dir: Path) -> DomainSource:
 
 
 class _Samples:
-    """The sample domains, and those of files beside the store, which come first."""
-
     def __init__(self, files: DomainFiles) -> None:
         self._files = files
 

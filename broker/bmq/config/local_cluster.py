@@ -110,7 +110,6 @@ def _write_node(
 
 
 def _domain(found: Any, *, strong: bool) -> dict[str, Any]:
-    """Return a sample domain, with `strong` strongly consistent if its messages are stored."""
     assert found is not None
     domain = to_json(found[1])
     parameters = domain["definition"]["parameters"]

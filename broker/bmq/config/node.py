@@ -246,7 +246,6 @@ def _prometheus(app: AppConfig) -> StatPluginConfig | None:
 
 
 def _with_metrics(app: AppConfig, host: str | None, port: int | None) -> AppConfig:
-    """Return the configuration with metrics served at another address, enabled if they are not."""
     plugin = _prometheus(app) or StatPluginConfig(name=PROMETHEUS)
     given = plugin.prometheus_specific or StatPluginConfigPrometheus(host=METRICS_HOST)
     address = {"mode": ExportMode.PULL, "host": host or given.host, "port": given.port if port is None else port}

@@ -132,7 +132,6 @@ class Election:
         self._apply(Event.RETIRING)
 
     def stop(self) -> None:
-        """Stop taking part, and notify the others."""
         self._apply(Event.STOPPED)
 
     def node_up(self, node_id: int) -> None:
@@ -144,7 +143,6 @@ class Election:
             self._apply(Event.ALL_THERE)
 
     def node_down(self, node_id: int) -> None:
-        """Handle the loss of the link to a node, or the end of its participation."""
         self._answers.pop(node_id, None)
         self._supporters.discard(node_id)
         if node_id == self._choice:
@@ -377,7 +375,6 @@ class Election:
             self._apply(Event.SILENCE)
 
     def _schedule(self, delay_ms: int, event: Event) -> None:
-        """Apply `event` after a delay, unless a role is entered in the meantime."""
         entered = self._entered
 
         def happen() -> None:

@@ -154,7 +154,6 @@ class Metadata(StateExchange):
 
     @property
     def is_active_leader(self) -> bool:
-        """True if this node leads and may advise."""
         return self.fsm_state is State.LDR_HEALED
 
     def primary_of(self, partition_id: int) -> tuple[int | None, int]:
@@ -182,7 +181,6 @@ class Metadata(StateExchange):
     # -- events
 
     def leader_changed(self, leader_id: int | None, term: int) -> None:
-        """Handle the end of an election, or the loss of the leader (None)."""
         if (leader_id, term) == (self.leader_id, self.term) and self.fsm_state is not State.UNKNOWN:
             return
         self._lose_leader()
@@ -271,7 +269,6 @@ class Metadata(StateExchange):
             self.replicated.receive(node_id, data, frame)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """Handle a peer's request; return False for any other."""
         if not isinstance(message.choice, ClusterMessage):
             return False
         choice = message.choice.choice
@@ -411,7 +408,6 @@ class Metadata(StateExchange):
             self._exchange.advise(self.leader_id, _lease_wanted(partition_id, lease_id + 1))
 
     def lease_wanted(self, node_id: int, advisory: PrimaryStatusAdvisory) -> None:
-        """Handle a primary's request for a lease above the one that it names."""
         info = self.ledger.recorded.primaries.get(advisory.partition_id)
         if advisory.status is not PrimaryStatus.PASSIVE or info is None or info.primary_node_id != node_id:
             return

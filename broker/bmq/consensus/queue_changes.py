@@ -97,7 +97,6 @@ class QueueChanges:
         self._counts: dict[int, int] = {}
 
     def resume(self, leader_id: int, *, leads: bool) -> None:
-        """Resume with a healed leader: repeat open requests."""
         self._leader_id, self._leads = leader_id, leads
         self._was_healed = True
         for uri in list(self._waiting):
@@ -127,7 +126,6 @@ class QueueChanges:
         self._pursue(uri)
 
     def _pursue(self, uri: str) -> None:
-        """Assign a queue, or ask the leader to, unless that is in progress or there is no leader."""
         if self._leads:
             refusal = self._propose(uri, self._waiting[uri][0].config)
             if refusal is not None:
@@ -163,7 +161,6 @@ class QueueChanges:
             waiter.done(refusal)
 
     def _propose(self, uri: str, config: DomainConfig) -> Refusal | None:
-        """Advise a queue's assignment, as the leader, unless it is or was advised already."""
         if self._stopping:
             return Refusal(StatusCategory.REFUSED, "Leader is stopping", ClusterError.STOPPING)
         pending = self._pending()
@@ -306,7 +303,6 @@ class QueueChanges:
             done(None)
 
     def on_request(self, node_id: int, message: ControlMessage, choice: object) -> None:
-        """Handle another node's request, if this one leads."""
         if not self._leads:
             self._respond(
                 node_id, message, Refusal(StatusCategory.REFUSED, "Not an active leader", ClusterError.NOT_LEADER)

@@ -110,7 +110,6 @@ class ReplicatedLedger:
         self._last = max(LedgerNumber(term, 0), self.ledger.number)
 
     def lead(self, term: int) -> None:
-        """Lead: number advisories above all in the ledger."""
         assert term >= self.ledger.number.term
         self.rest()
         self.role = LedgerRole.LEADING

@@ -75,7 +75,6 @@ class ClusterView:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """The problems, causes first."""
         found = [
             f"node {node.node_id} is not connected" + (f": {node.fault}" if node.fault else "")
             for node in self.nodes

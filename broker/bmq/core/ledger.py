@@ -348,7 +348,6 @@ class Ledger:
         self.sequence_number += 2
 
     def _begin(self, records: bytes, room: int) -> None:
-        """Start a new file with these records, and delete the old one, whose contents they include."""
         try:
             timestamp = self.make_timestamp("bmq_csl_")
         except OSError as error:
@@ -415,7 +414,6 @@ class Ledger:
 
 
 def _is_unfinished(file: StoreFile) -> bool:
-    """Return True if a file was being filled to replace its predecessor."""
     return not any(file.buffer[: LEDGER_FILE_HEADER.size])
 
 

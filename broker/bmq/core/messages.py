@@ -167,9 +167,7 @@ class Log(Protocol):
         ...
 
     @property
-    def is_replicated(self) -> bool:
-        """True if the other members of a cluster have the messages in their own stores."""
-        ...
+    def is_replicated(self) -> bool: ...
 
     def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         """Call `action` once enough nodes have the messages of the last `append`; in the order of the calls.
@@ -224,9 +222,7 @@ class Log(Protocol):
         """Return True during a rollover, which asks for every message, and changes its offset."""
         ...
 
-    def begin_purge(self, task: Iterator[None]) -> None:
-        """Remove purged messages in slices, by `task`."""
-        ...
+    def begin_purge(self, task: Iterator[None]) -> None: ...
 
     def release(self, records: int) -> None:
         """Release the room of `records` confirms and removals, which a purge has made superfluous."""

@@ -76,7 +76,6 @@ class Payloads:
             self.settled.setdefault(queue_key, []).append(unsound.message)
 
     def give_up(self, unsound: UnsoundPayload) -> None:
-        """Note that no node could give a payload: later messages no longer wait."""
         key = unsound.queue_key, unsound.message.guid
         del self.wanted[key]
         self.withheld[key] = unsound._replace(tried=set())
@@ -89,7 +88,6 @@ class Payloads:
         self.settled.setdefault(unsound.queue_key, [])
 
     def ask_again(self) -> None:
-        """Request withheld payloads again, since other nodes may be available."""
         self.wanted |= self.withheld
         self.withheld.clear()
 

@@ -69,7 +69,6 @@ class Returning:
 
     @property
     def lots(self) -> list[Lot]:
-        """Return all lots, for the caller to take over."""
         return [*[lot for lot, _ in self._lots], *self._runs]
 
     def settle(self, waiting: deque[Message], work: Work) -> bool:
@@ -135,7 +134,6 @@ class Returning:
                 self._move_newest(waiting, work)
 
     def _split(self, waiting: deque[Message], newest: int, work: Work) -> None:
-        """Include waiting messages older than a run's message in the merge."""
         prefix: deque[Message] = deque()
         for _ in range(work.left * MOVES_PER_UNIT):
             if not waiting or waiting[0].offset > newest:

@@ -100,14 +100,12 @@ class QueueStatistics:
             self.answer_ms_max = ms
 
     def observe(self, messages: int, size: int) -> None:
-        """Observe the level; to be called before it falls."""
         if messages > self.messages_max:
             self.messages_max = messages
         if size > self.bytes_max:
             self.bytes_max = size
 
     def snapshot(self, messages: int, size: int) -> None:
-        """Keep the current values and level, and reset the maxima."""
         self.observe(messages, size)
         values = Kept(*_read(self))
         # Unchanged values cost no memory: the same tuple is used again.

@@ -19,7 +19,6 @@ Discarded = MutableMapping[Any, Any] | deque[Any] | Returning
 
 
 def throw_away(work: Work, thrown: list[Discarded]) -> Task:
-    """Discard containers: freeing a million objects takes time."""
     while thrown:
         container = thrown[-1]
         if not isinstance(container, Returning):

@@ -125,9 +125,7 @@ class Dialer(Protocol):
     """The owner of dialed sessions; `node_id` identifies the broker that is dialed."""
 
     @property
-    def credentials(self) -> Credentials | None:
-        """The session's credentials; None if it does not authenticate."""
-        ...
+    def credentials(self) -> Credentials | None: ...
 
     def introduce(self, session_id: int) -> ClientIdentity: ...
 
@@ -239,7 +237,6 @@ class Redialer:
         return is_news
 
     def refused(self, node_id: int, reason: str) -> None:
-        """Wait longer before the next attempt."""
         self.faults[node_id] = reason
         self._delays_ms[node_id] = REFUSED_MS
 

@@ -29,9 +29,7 @@ class Links(Protocol):
 
 
 class HealingLinks(Links, Protocol):
-    def takes_removals(self, node_id: int) -> bool:
-        """Return True if a node accepts removals (`broker.bmq.replication.removals`)."""
-        ...
+    def takes_removals(self, node_id: int) -> bool: ...
 
 
 class OwnLinks(Links, Protocol):

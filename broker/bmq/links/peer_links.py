@@ -118,7 +118,6 @@ class PeerLink:
         self.session.send_event(event)
 
     def outbox(self) -> Outbox:
-        """The output at the end of this step."""
         session = self.session
         session.host.dirty.add(session)
         return session.out

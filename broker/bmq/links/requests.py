@@ -106,7 +106,6 @@ class Requests:
         self._links.send(node_id, _event(request.r_id, choice))
 
     def advise(self, node_id: int, choice: Choice) -> None:
-        """Send a message that is not answered."""
         self._links.send(node_id, _event(None, choice))
 
     def received(self, node_id: int, message: ControlMessage) -> bool:

@@ -24,11 +24,9 @@ class Healing:
         self._turn = 0  # the partition that is first in the next step
 
     def is_behind(self, node_id: int) -> bool:
-        """Return True if a replica that counts as healed gets records late."""
         return self.is_needed and any(each.has_fallen_behind(node_id) for each in self._partitions.values())
 
     def go_on(self) -> bool:
-        """Send more; return True if yet more can be sent at once."""
         partitions = list(self._partitions.values())
         self._pace.end_step(awaited=any(partition.stored.kept.awaiting for partition in partitions))
         turn = self._turn = (self._turn + 1) % len(partitions)

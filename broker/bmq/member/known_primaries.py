@@ -28,7 +28,6 @@ class KnownPrimaries:
             del self._reported[partition_id]
 
     def lose(self, node_id: int) -> list[int]:
-        """Forget the reports of a node; return their partitions."""
         lost = [partition_id for partition_id, active in self._reported.items() if active == node_id]
         for partition_id in lost:
             del self._reported[partition_id]

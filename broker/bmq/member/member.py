@@ -195,7 +195,6 @@ class Member:
             partition.stop()
 
     def settle(self) -> bool:
-        """End a step; return True if more can be done at once."""
         partitions = self.partitions.values()
         if self.status is NodeStatus.STARTING and self.metadata.healed and all(each.is_healed for each in partitions):
             log.info("Cluster (%s) is available", self._node.identity.cluster_name)

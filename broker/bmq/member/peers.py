@@ -95,7 +95,6 @@ class Peers:
         return self._link(node_id, session, them.features)
 
     def failed(self, node_id: int, reason: str) -> None:
-        """Handle a failed connection; the node is dialed again after a delay."""
         if not self._stopping and self._redialer.failed(node_id, reason):
             log.warning("node %d cannot be connected to: %s", node_id, reason)
 

@@ -56,7 +56,6 @@ class PrimaryOpens:
         self.held: dict[tuple[int, int], list[HeldOpen]] = {}  # by member and partition
 
     def open(self, node_id: int, parameters: QueueHandleParameters, opened: Opened) -> None:
-        """Open a queue for a member, at once or later. May raise `Refusal` instead."""
         node = self._queues.node
         name, domain = node.named(parameters)
         if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
@@ -76,7 +75,6 @@ class PrimaryOpens:
         return sum(map(len, self.held.values())) < HELD_MAX
 
     def go_on(self) -> None:
-        """Carry out the opens by members that are healed."""
         for node_id, partition_id in [key for key in self.held if not self._may_lack(*key)]:
             for parameters, opened in self.held.pop((node_id, partition_id)):
                 try:

@@ -141,7 +141,6 @@ class QueueUpkeep:
                 self._update(queue, info)
 
     def activated(self, partition_id: int) -> None:
-        """Bring the queues of a partition, which this node serves, into the ledger's state."""
         outdated = self._queues.outdated.pop(partition_id, [])
         if kept := [queue for queue in outdated if not self._erase(queue, partition_id)]:
             self._queues.outdated[partition_id] = kept
@@ -158,7 +157,6 @@ class QueueUpkeep:
         return queue.key in self._node.partitions[partition_id].records.stores
 
     def _erase(self, queue: Queue, partition_id: int) -> bool:
-        """Erase a queue that the cluster does not know; return True if that succeeds."""
         if not queue.is_idle:
             name = f"queue '{queue.uri}' [key: {queue.key.hex().upper()}]"
             alarm(log, "CLUSTER_STATE", f"{name} is not known to the cluster, but has {len(queue.messages)} messages")
@@ -196,13 +194,11 @@ class QueueUpkeep:
         queue.configure_domain(queue.config)
 
     def _update_again(self, queue: Queue) -> None:
-        """Retry the update of a queue that is still served here."""
         info = self._metadata.state.queues.get(queue.uri)
         if self._node.queues.get(queue.uri) is queue and info is not None and info.key == queue.key:
             self._update(queue, info)
 
 
 def _differences(info: QueueInfo, config: DomainConfig) -> tuple[list[str], list[str]]:
-    """Return the apps of a domain that a queue lacks, and those of the queue that its domain does not name."""
     has = {app.app_id for app in info.app_ids}
     return [app_id for app_id in config.app_ids if app_id not in has], sorted(has.difference(config.app_ids))

@@ -97,14 +97,12 @@ class ClusterQueues:
         return partition_id in self._served
 
     def info_of(self, uri: str) -> QueueInfo | None:
-        """Return the place of a queue in the agreed state."""
         return self._places.state.queues.get(uri)
 
     def partition_of(self, uri: str) -> int:
         return self._places.state.queues[uri].partition_id
 
     def primary_changed(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
-        """Handle another primary of a partition, or the same under another lease, or none."""
         if self._primaries.assign(partition_id, node_id, primary_lease_id):
             self._connect(partition_id)
 
@@ -135,7 +133,6 @@ class ClusterQueues:
         return False
 
     def _connect(self, partition_id: int) -> None:
-        """Give the relays of a partition their current upstream."""
         primary = self._primary_of(partition_id)
         takes_pushes = primary is not None and self._takes_pushes(partition_id)
         for relay in self._relay_places.of_partition(partition_id):
@@ -395,7 +392,6 @@ class ClusterQueues:
         return given[-SENT_CONFIRMS_MAX:]
 
     def _put_back(self, partition_id: int, restored: Iterable[Queue]) -> None:
-        """Undo a restoration of a partition that cannot be served: relays stay as they were."""
         for queue in restored:
             retire(queue)
             del self.node.queues[queue.uri]
@@ -424,7 +420,6 @@ class ClusterQueues:
     # -- links
 
     def downstreams(self) -> Iterable[Downstream]:
-        """Return the connected members, with what they have open here."""
         return self._downstreams.values()
 
     def peer_up(self, node_id: int) -> None:

@@ -57,7 +57,6 @@ class QueueRemovals:
         self._removals = removals
 
     def take_away(self, queue: Queue) -> None:
-        """Request the removal of an idle queue that this node serves."""
         uri = queue.uri
         info = self._metadata.state.queues.get(uri)
         if uri in self._removals or info is None or not self._queues.serves(uri):
@@ -132,7 +131,6 @@ class QueueRemovals:
 
 
 def _is_certain(removal: Removal, refusal: Refusal) -> bool:
-    """Return True if a refusal shows that no leader has recorded a removal."""
     if refusal.status.category is not StatusCategory.REFUSED:
         return False
     return not removal.is_uncertain or refusal.status.code in NOT_RECORDED

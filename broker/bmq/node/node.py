@@ -270,7 +270,6 @@ class Node:
     # -- the end
 
     def retire(self) -> bool:
-        """See `Role.retire`."""
         return self.role.retire()
 
     def awaits_confirms(self) -> bool:

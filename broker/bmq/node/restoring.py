@@ -157,7 +157,6 @@ class Restoration:
         return queue
 
     def end(self) -> None:
-        """Make the restored queues visible to the node."""
         node = self._node
         for key, queue in self.queues.items():
             name = self._domains[key].config.name

@@ -89,9 +89,7 @@ class Role(Door, Protocol):
 
     # -- administration
 
-    def set_elector_quorum(self, quorum: int) -> None:
-        """Set the number of nodes that elect a leader, 0 for the configured one."""
-        ...
+    def set_elector_quorum(self, quorum: int) -> None: ...
 
     def set_replication_quorum(self, quorum: int) -> None:
         """Set the number of nodes that must have a message of strong consistency."""

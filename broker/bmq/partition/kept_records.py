@@ -127,7 +127,6 @@ class KeptRecords:
             self._tells = False
 
     def forget_awaiting(self) -> None:
-        """Forget the messages that wait: this node is no longer their primary."""
         thrown, self.awaiting = self.awaiting, deque()
         self._tells = False
         if thrown and self.work is not None:

@@ -269,7 +269,6 @@ class Rollovers:
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
     def _begin_slices(self, part_max: float, wanted: WantedRoom = _NOTHING_WANTED) -> None:
-        """Begin a rollover in slices. Raises `Full` if the disk has no room for its files."""
         assert self.work is not None
         with self.change():
             try:
@@ -311,7 +310,6 @@ class Rollovers:
 
     @property
     def is_closed_to_posts(self) -> bool:
-        """True if posts have to wait: for a rollover, or for earlier posts."""
         return self.is_copying or self._waiting.are_first
 
     @property
@@ -431,7 +429,6 @@ class Rollovers:
             tight.give_up()
 
     def stop(self) -> None:
-        """Forget messages, and drop waiting posts: this node is no longer the primary."""
         self.give_up()
         if self.records.rolling is not None:
             self.records.rolling.forget_messages()

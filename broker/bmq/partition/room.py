@@ -118,7 +118,6 @@ class PartitionRoom:
         return files.journal_end > limits.journal or files.data_end > limits.data or files.qlist_end > limits.qlist
 
     def widen_limits(self) -> None:
-        """Raise the limits to what the files have, and what is due."""
         files, limits = self._records.files, self._limits
         records = self._records.due + self.spare_records + SYNC_POINTS
         self.limits = PartitionLimits(
@@ -158,7 +157,6 @@ class PartitionRoom:
         return self._limits.journal - max(RECORDS_LEFT_MIN, self.spare_records) * JOURNAL_RECORD_SIZE
 
     def has_room(self, records: int) -> bool:
-        """Return True if `records` more leave room in the journal for what is due."""
         if self.tight is not None:
             return False
         written = self._records
@@ -234,7 +232,6 @@ class PartitionRoom:
         self.journal_granted = min(self._records.files.journal.granted, end)
 
     def revoke(self) -> None:
-        """Make the next message ask for room."""
         self.journal_granted = self.data_granted = 0
 
     def check(self, wanted: WantedRoom) -> None:

@@ -175,7 +175,6 @@ class SlicedRollover:
         return max(rows, 2 * written, 2 * written * self._moving.rows_left // max(1, room))
 
     def _is_worth_it(self) -> bool:
-        """Return True if enough would be free in the new files; give up otherwise."""
         partition, fresh, wanted, limits = self._partition, self._fresh, self._wanted, self._partition.room.limits
         due = partition.records.due + partition.records.records_held
         for name, kept, size, limit in (

@@ -174,7 +174,6 @@ class StoredPartition:
         self.records.due = 0
 
     def deactivate(self) -> None:
-        """Stop being primary: drop waiting posts and queues."""
         self.rollovers.stop()
         self.records.offsets_from = 0
         self.active = False
@@ -311,7 +310,6 @@ class StoredPartition:
         self.records.due += records_due
 
     def roll_over(self) -> None:
-        """Roll over for an operator; see `Rollovers.roll_over`."""
         self.rollovers.roll_over()
 
     @property
@@ -319,7 +317,6 @@ class StoredPartition:
         return self.records.rolling is not None
 
     def close(self) -> None:
-        """Truncate the files to their written parts."""
         self.rollovers.close()
         self.records.files.close()
         self.removals.close(self.now.ms)

@@ -200,7 +200,6 @@ class Tight:
 
     @property
     def _room(self) -> int:
-        """The number of records that still fit."""
         partition = self._partition
         return (
             partition.room.limits.journal - partition.records.files.journal_end

@@ -93,7 +93,6 @@ class ActiveNode:
             self._changed(None)
 
     def _choose(self) -> bool:
-        """Choose a node if none is in use; return True if there is a new one."""
         if self.state is ActiveState.ACTIVE:
             return False
         available = [each for each in self.nodes if self.statuses.get(each) is NodeStatus.AVAILABLE]

@@ -267,7 +267,6 @@ class ProxyCluster:
             self._leaving.done.append(done)
 
     def _go_on_leaving(self) -> None:
-        """Leave the node once none of its messages are left here, or after `LEAVE_MS`."""
         leaving = self._leaving
         if leaving is None:
             return
@@ -290,7 +289,6 @@ class ProxyCluster:
         self._relay_links.send_all()
 
     def _on_active(self, node_id: int | None) -> None:
-        """Switch all queues to another node, or to none."""
         self._leaving = None
         for relay in self.queues:
             if relay.upstream is not None:

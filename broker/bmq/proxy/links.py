@@ -51,9 +51,7 @@ class Hub(Protocol):
     @property
     def statuses(self) -> Mapping[int, NodeStatus]: ...
 
-    def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None:
-        """Report a link to a node; if it `tells_status`, its status follows."""
-        ...
+    def peer_up(self, node_id: int, peer: PeerLink, *, tells_status: bool) -> None: ...
 
     def peer_down(self, node_id: int) -> None: ...
 
@@ -132,7 +130,6 @@ class UpstreamLinks:
         return others[:missing]
 
     def _counts(self, node_id: int) -> bool:
-        """Return True if the node is linked to and available, or may soon be."""
         if node_id not in self._links and node_id not in self._dialing:
             return False
         return self._is_available(node_id) or self._node.now.ms - self._since_ms[node_id] < PENDING_MS

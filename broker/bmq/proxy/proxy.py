@@ -62,7 +62,6 @@ class Proxy:
             self.add(config)
 
     def add(self, config: UpstreamCluster) -> ProxyCluster:
-        """Add a cluster, which the caller starts."""
         cluster = ProxyCluster(config, self._data_center, self._node, self.room, self._random_below, self._on_available)
         self.clusters[config.name] = cluster
         return cluster
@@ -75,7 +74,6 @@ class Proxy:
         self._links.append(links)
 
     def start(self) -> None:
-        """Begin to look for nodes; their links may be up already."""
         for cluster in self.clusters.values():
             cluster.start()
 

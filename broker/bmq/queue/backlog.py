@@ -78,7 +78,6 @@ class Part:
         return list(self.entries.values()) if packed is None else packed.unpack()
 
     def count_of(self, bits: int) -> int:
-        """Count the messages that apps with one of these bits want."""
         if self.packed is not None:
             return self.packed.count_of(bits)
         return sum([1 for each in self.entries.values() if each.outstanding & bits])
@@ -113,7 +112,6 @@ class Backlog(Mapping[bytes, Message]):
         self.tidy()
 
     def tidy(self) -> None:
-        """Merge two adjacent loose parts that have few entries left, like `Chunked.turn`."""
         older = self.older
         before: Part | None = None
         for part in older:

@@ -54,7 +54,6 @@ class Gauge:
         self.set_limit(0, WATERMARK_RATIO)
 
     def set_limit(self, limit: int, ratio: float) -> None:
-        """Set the limit; the next `update` sets the state."""
         self.limit = limit
         self.high = int(limit * ratio)
         self.low = int(limit * ratio * LOW_PART_OF_HIGH)
@@ -66,7 +65,6 @@ class Gauge:
         self.falls_at = (NEVER_FALLS, self.low, self.high)[state]
 
     def update(self, value: int) -> None:
-        """Update the state for a value at or beyond one of the bounds."""
         if value >= self.rises_at:
             self._enter(Fullness.FULL if value >= self.limit else Fullness.HIGH_WATERMARK)
         elif value <= self.falls_at:
@@ -158,7 +156,6 @@ class Usage:
             usage = usage.parent
 
     def has_ease(self, messages: int, size: int) -> bool:
-        """Return True if these change no state of this usage or its parents."""
         usage: Usage | None = self
         while usage is not None:
             if usage.messages + messages >= usage.messages_rise_at or usage.bytes + size >= usage.bytes_rise_at:

@@ -121,7 +121,6 @@ class Delivery:
         return app.returning is None and app not in self._first
 
     def take_back(self, app: App) -> None:
-        """Merge messages returned to the app with waiting ones, in order."""
         with Change(f"giving back messages of queue '{self._source.uri}'"):
             if app.returning is not None and not (app.is_behind or self._settle(app, app.returning)):
                 self._catch_up_later(app)

@@ -37,7 +37,6 @@ class Refusal(Exception):
 
 
 def check_open(parameters: QueueHandleParameters) -> None:
-    """Raise `Refusal` if an open request is inconsistent."""
     reads, writes = bool(parameters.flags & QueueFlag.READ), bool(parameters.flags & QueueFlag.WRITE)
     invalid = StatusCategory.INVALID_ARGUMENT
     if parameters.read_count <= 0 and parameters.write_count <= 0:

@@ -126,7 +126,6 @@ def _may_pack(queue: PackedQueue) -> bool:
 
 
 def _pack_again(queue: PackedQueue, part: Part) -> bool:
-    """Pack a part that was unpacked, if all apps that want messages of it wait for it as a whole."""
     if part not in queue.messages.unpacked or len(part.entries) < max(1, queue.work.part // LEAST_PART):
         return False
     if part.is_fresh:
@@ -148,7 +147,6 @@ def _pack_again(queue: PackedQueue, part: Part) -> bool:
 
 
 def _waits_for(app: App, part: Part) -> bool:
-    """Return True if an app waits for a part as a whole, and is not about to get it."""
     for at, item in enumerate(islice(app.pending, SEARCHED_MAX)):
         if item is part:
             return at > 0 or not app.streams

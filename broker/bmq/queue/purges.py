@@ -91,7 +91,6 @@ class _Remembered(Container[bytes]):
 
 
 def _clear_away(queue: Queue, messages: Backlog, refused: Chunked[Waiting], thrown: list[Discarded]) -> Task:
-    """Add purged messages to the history, except refused ones, and free their memory, in slices."""
     work, history = queue.work, queue.history
     buried = _Remembered(messages, refused) if refused else messages
     history.bury(buried)
@@ -184,7 +183,6 @@ def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[M
 
 
 def _take_out(queue: Queue, container: Discarded) -> Iterator[Message | None]:
-    """Yield the messages of a container while emptying it; None for each other item."""
     if isinstance(container, Returning):
         yield from container
         return

@@ -385,7 +385,6 @@ class Queue:
         self.log.remove(message, DeletionRecordFlag.NO_SC_QUORUM if message.guid in self.awaiting else flag)
 
     def forget(self, message: Message) -> None:
-        """Forget a message that the log has removed."""
         for app in self.apps.values():
             if message.outstanding & app.bit:
                 recall(app, message)
@@ -419,7 +418,6 @@ class Queue:
         return app
 
     def attach(self, stream: Stream) -> None:
-        """Add a client's stream of an app; it receives messages once configured."""
         stream.app.streams.append(stream)
 
     def configure(self, stream: Stream, subscriptions: list[Subscription]) -> None:
@@ -434,7 +432,6 @@ class Queue:
         return self._consumers.is_wanted(message, texts)
 
     def reconfigure(self, stream: Stream, subscriptions: list[Subscription], configured: Callable[[], None]) -> None:
-        """Configure a stream like `configure`, then call `configured`, at once or later."""
         self.configure(stream, subscriptions)
         configured()
 
@@ -466,7 +463,6 @@ class Queue:
             self.deliver(stream.app)
 
     def snapshot(self) -> None:
-        """Take a snapshot of the statistics; to be called every `SNAPSHOT_MS`."""
         self.statistics.snapshot(len(self.messages), self.usage.bytes)
         for app in self.apps.values():
             app.statistics.snapshot(app.messages, app.bytes)

@@ -67,9 +67,7 @@ class Surroundings(Protocol):
         ...
 
     @property
-    def reopen_pace(self) -> ReopenPace:
-        """The pace of reopening a queue that another node serves."""
-        ...
+    def reopen_pace(self) -> ReopenPace: ...
 
     @property
     def keep_rejected(self) -> Callable[[str], str]:

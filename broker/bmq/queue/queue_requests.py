@@ -114,7 +114,6 @@ class QueueRequests:
             self._peer.fail(error)
 
     def _carry_out(self, queue_id: int, message: ControlMessage) -> bool:
-        """Carry out a request; return True if it is done already."""
         choice = message.choice
         try:
             match choice:

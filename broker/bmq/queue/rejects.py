@@ -129,11 +129,9 @@ class Rejects:
 
     @property
     def attempts_max(self) -> int | None:
-        """Maximum number of deliveries of a message to an app; None for no limit."""
         return self._source.config.delivery_attempts_max or None
 
     def count(self, app: App, guid: bytes, attempts_max: int) -> int:
-        """Count a reject; return the number of attempts left."""
         self._source.statistics.rejects += 1
         return app.attempts.get(guid, attempts_max) - 1
 

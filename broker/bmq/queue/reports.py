@@ -73,7 +73,6 @@ def app_report(queue: Reported, app: App) -> str:
 
 
 def stuck_report(queue: Reported, app: App, oldest: Message, max_idle_ms: int) -> str:
-    """Format the alarm QUEUE_STUCK."""
     name = queue.uri if app.app_id == DEFAULT_APP_ID else f"{queue.uri}?id={app.app_id}"
     clients = [
         f"\n  {number}. {printable(stream.sink.description)}"

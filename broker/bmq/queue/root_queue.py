@@ -247,7 +247,6 @@ class RootQueue(Queue):
     def _hold(
         self, message: Message, data: Buffer, options: Buffer, waiting: tuple[MessagePoster, int, int] | None
     ) -> Posted:
-        """Hold a message in memory, unacknowledged, until the log takes messages again."""
         guid = message.guid
         if guid not in self.held:
             kept = content_of(message, bytes(data), bytes(options))
@@ -340,7 +339,6 @@ class RootQueue(Queue):
             self.offer(app, message, data)
 
     def on_unknown(self, app: App, guid: Guid) -> None:
-        """Keep a confirm that another primary may need."""
         if self.unknown_confirms is None:
             self.unknown_confirms = UnknownConfirms(self.around.kept_confirms)
         self.unknown_confirms.add(guid, app.app_id)

@@ -90,12 +90,10 @@ class Subscription:
 
     @property
     def holds(self) -> int:
-        """Number of messages sent and not confirmed yet."""
         return self.messages_max - self.messages_left - self.messages_freed
 
     @property
     def holds_bytes(self) -> int:
-        """Size of these messages."""
         return self.bytes_max - self.bytes_left - self.bytes_freed
 
     def regain(self, size: int) -> None:
@@ -400,7 +398,6 @@ class App:
                     yield message
 
     def unfold(self) -> None:
-        """Replace the part that is first in `pending` by its messages."""
         part = self.pending.popleft()
         assert isinstance(part, Part)
         bit = self.bit

@@ -129,7 +129,6 @@ class UnknownConfirms:
         self._kept.add(self._apps, guid, app_id)
 
     def apps_of(self, guid: bytes) -> Sequence[str]:
-        """Return the apps that confirmed a message before it came."""
         if not self._apps:
             return ()
         since_ms = self._kept.now.ms - CONFIRMS_KEPT_MS

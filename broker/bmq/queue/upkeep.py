@@ -28,7 +28,6 @@ def expire(queue: Queue) -> None:
 
 
 def _expire(queue: Queue) -> Task:
-    """Remove expired messages in slices; log them together at the end."""
     given_up = count = 0
     latest: Message | None = None
     while True:

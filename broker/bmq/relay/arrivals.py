@@ -86,7 +86,6 @@ class Arrivals:
             self.lacking.begin()
 
     def _wait(self, push: Push, infos: Sequence[SubQueueInfo]) -> None:
-        """Make a push wait for this node's store, or give up on them all."""
         if not self.lacking.add(push, infos):
             self._miss(self.lacking.waiting[0][0])
 
@@ -243,7 +242,6 @@ class Arrivals:
             self._queue.offer(app, message, data)
 
     def hold(self, app: App, message: Message) -> None:
-        """Add a message that a consumer of the app had before."""
         if message.guid not in self._queue.messages:
             self._queue.messages[message.guid] = message
             self._queue.usage.add(message.size)

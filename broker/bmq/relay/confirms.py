@@ -123,7 +123,6 @@ class Confirms:
         return [(guid, app_id) for sent_ms, guid, app_id in self._sent if sent_ms >= since_ms]
 
     def _forget(self) -> None:
-        """Drop old confirms, periodically while others remain."""
         sent, since_ms = self._sent, self._now.ms - SENT_CONFIRMS_MS
         while sent and sent[0][0] <= since_ms:
             sent.popleft()

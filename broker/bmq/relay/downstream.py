@@ -87,7 +87,6 @@ class Downstream(QueueUser):
         self._newest: dict[int, Message] = {}
 
     def lost(self) -> None:
-        """Give the messages of the broker's consumers to others."""
         self.requests.drop()
 
     def forget(self, queues: Iterable[Queue]) -> None:

@@ -270,14 +270,12 @@ class Posts:
         return bool(self._unsent)
 
     def send_some(self) -> int:
-        """Send some of the kept posts again; return the units of work."""
         size = 0
         for _ in range(min(len(self._unsent), SENT_PER_UNIT)):
             size += self._send_kept(self._unsent.popleft())
         return 1 + (size >> UNIT_BYTES_BITS)
 
     def _send_kept(self, guid: bytes) -> int:
-        """Send a post unless it has been acknowledged; return its size."""
         put = self.unacknowledged.get(guid)
         if put is None:
             return 0

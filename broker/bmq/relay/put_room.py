@@ -35,7 +35,6 @@ class PutRoom:
         return self.messages + count <= self.messages_max and self.bytes + size <= self.bytes_max
 
     def take(self, size: int, count: int = 1) -> None:
-        """Reserve room for `count` more posts, even beyond the limits."""
         self.messages += count
         self.bytes += size
 

@@ -343,7 +343,6 @@ class RelayQueue(Queue):
         self.delivery.take_back(app)
 
     def _later(self, app_id: str, action: Callable[[], None]) -> None:
-        """Run an action for an app once no messages are being returned to it."""
         app = self.apps.get(app_id)
         if app is None:
             action()
@@ -361,7 +360,6 @@ class RelayQueue(Queue):
         self._drop_unread(app_id)
 
     def _drop_unread(self, app_id: str) -> None:
-        """Drop an app, or the queue, that no client has open or is opening."""
         if app_id not in self.opens.consumers:
             self._asked.forget(app_id)
             self._drop_app(app_id)
@@ -461,7 +459,6 @@ class RelayQueue(Queue):
     # -- clients that come from elsewhere
 
     def follow(self, root: Queue) -> None:
-        """Take over the consumers and messages of a former root at this node."""
         self._rejects.limit = root.attempts_max
         self.arrivals.is_stored = root.log.is_replicated
 

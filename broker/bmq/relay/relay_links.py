@@ -168,7 +168,6 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _known_infos(options: bytes) -> list[SubQueueInfo]:
-    """Do `sub_queue_infos`, cached."""
     return sub_queue_infos(memoryview(options))
 
 
@@ -273,7 +272,6 @@ class RelayLinks:
                 log.info("Cluster (%s): state restored", self._cluster_name)
 
     def node_up(self, node_id: int) -> Outbox:
-        """Register a reachable node; return the outbox for it."""
         outbox = self._outboxes[node_id] = Outbox()
         return outbox
 
@@ -290,7 +288,6 @@ class RelayLinks:
         self._dirty.discard(node_id)
 
     def outbox(self, node_id: int) -> Outbox:
-        """Return the outbox for a node, sent with the next flush."""
         direct = self._direct.get(node_id)
         if direct is not None:
             return direct()

@@ -94,7 +94,6 @@ CASES: Final = (
 
 
 def plan_sync(logs: LogComparison) -> SyncPlan:
-    """Return the action that brings a replica to the primary's records."""
     case = next(case for case in CASES if case.applies(logs))
     begin = case.begin(logs)
     return SyncPlan(

@@ -228,7 +228,6 @@ class ReplicatedPartition(PrimaryActions):
 
     @property
     def _assigned(self) -> tuple[int | None, int]:
-        """The primary assigned last, and its lease."""
         for event, fact in reversed(self._deferred):
             if event in (Event.RST_UNKNOWN, Event.DETECT_SELF_PRIMARY, Event.DETECT_SELF_REPLICA):
                 return fact.primary_id, fact.lease_id
@@ -256,7 +255,6 @@ class ReplicatedPartition(PrimaryActions):
         self.fire(Event.STOP_NODE)
 
     def on_control(self, node_id: int, message: ControlMessage) -> bool:
-        """Handle a request or advisory about this partition; return False for anything else."""
         choice = message.choice
         if not isinstance(choice, ClusterMessage):
             return False
@@ -410,7 +408,6 @@ class ReplicatedPartition(PrimaryActions):
             self.copy.settle()
 
     def heal(self) -> None:
-        """Send more to healing nodes; called after `flush`."""
         if self.stream is not None:
             self.stream.heal()
         if self.transfer is not None and self.transfer.flush():

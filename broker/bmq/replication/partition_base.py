@@ -73,9 +73,7 @@ class PartitionListener(Protocol):
         """Stop serving the partition, whose store is complete until this returns."""
         ...
 
-    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None:
-        """Handle the primary's report on whether it serves the partition."""
-        ...
+    def on_primary_status(self, partition_id: int, node_id: int, active: bool) -> None: ...
 
     def on_outdated(self, partition_id: int, lease_id: int) -> None:
         """Ask for a lease above this one, under which records exist although the current one is not above it."""
@@ -281,7 +279,6 @@ class PartitionBase(ABC):
         self._timers.at(self._now.ms + self._watchdog_ms, bark)
 
     def _tell_what_is_missing(self) -> None:
-        """Alert the operator when the remaining nodes cannot heal the damage."""
         if self.is_replica and self.stored.damage.is_there:
             waits_for = f"node {self.primary_id}, its primary, to serve it and to send it"
         elif not self.is_replica and (self.damaged or self.stored.damage.is_there):

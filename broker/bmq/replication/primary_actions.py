@@ -281,7 +281,6 @@ class PrimaryActions(ReplicaActions):
         return lease_id == self.primary_lease_id and self.copy.records.position == RecordNumber(lease_id, 1)
 
     def open(self, event: Event, fact: Fact) -> None:
-        """Start healing others: this node has everything that a majority has."""
         self.stream = stream = ReplicationStream(self.stored, self.links, self._pace, self.majority)
         self.stored.rollovers.before = self._before_rollover
         self.stored.rollovers.after = stream.after_rollover
@@ -390,7 +389,6 @@ class PrimaryActions(ReplicaActions):
         self.reapply_primary_later(Event.WATCHDOG, Fact())
 
     def _serve(self, restoration: PartitionRestoring) -> None:
-        """Accept posts, after notifying the replicas."""
         self.taking_over = None
         stored = self.stored
         for node_id in self.links.other_ids:

@@ -95,7 +95,6 @@ class ReplicaActions(PartitionBase):
         self.transfer = RecordTransfer(self.stored, self.links, fact.node_id, start, done, begins=begins)
 
     def send_record(self, event: Event, fact: Fact) -> None:
-        """Send one record to the primary, whose payload is corrupted there."""
         files = self.stored.files
         at = None if self.copy.rollovers.is_rolling else offset_of(files, fact.end)
         if at is None or record_before(files, fact.end) != fact.begin:
@@ -228,7 +227,6 @@ class ReplicaActions(PartitionBase):
             self.stored.hears = not self.copy.records.is_fresh
 
     def _begin_writing(self) -> None:
-        """Write waiting records in slices; new ones are queued."""
         work = self.stored.work
         self._writing = writing = object()
         task = self._write_slowly(work, writing)

@@ -160,7 +160,6 @@ class RecordTransfer:
         return self._links.backlog(self._node_id) < HEALING_BACKLOG_MAX
 
     def flush(self) -> bool:
-        """Send a slice; return True if it was the last."""
         stored, links = self._partition, self._links
         if links.backlog(self._node_id) < HEALING_BACKLOG_MAX and (event := next(self._removals, None)) is not None:
             links.send(self._node_id, event)
@@ -199,7 +198,6 @@ class ReplicationStream:
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     def _look(self) -> None:
-        """Update `heals` when a follower comes or goes, or becomes live or not."""
         self.heals = not all(follower.is_live for follower in self.followers.values())
 
     @property
@@ -222,7 +220,6 @@ class ReplicationStream:
         return last_position(files)
 
     def forget(self, node_id: int) -> None:
-        """Remove a replica that is lost, or must start over."""
         self.followers.pop(node_id, None)
         self._look()
 

@@ -38,9 +38,7 @@ class PartitionRestoring(Protocol):
 
     def end(self) -> None: ...
 
-    def give_up(self) -> None:
-        """Remove what was restored: this node does not become primary."""
-        ...
+    def give_up(self) -> None: ...
 
 
 class TakeOver:
@@ -122,7 +120,6 @@ class TakeOver:
         yield from self._tell_peaks(work, Peaks(stored.files, recovery.queues))
 
     def _tell_peaks(self, work: Work, peaks: Peaks) -> Task:
-        """Report the levels of queues while another node served them."""
         while not peaks.is_told:
             yield from self._turn(work)
             if self._is_given_up:

@@ -152,7 +152,6 @@ class Authentications:
 
     @classmethod
     def open(cls) -> Authentications:
-        """Make the default without configuration: everybody is anonymous."""
         return cls([AnonymousAuthenticator()], AssumedCredential(ANONYMOUS, b""))
 
     @property

@@ -60,7 +60,6 @@ class Client(QueueUser):
 
     @property
     def can_wait(self) -> bool:
-        """See `Session.input_can_wait`."""
         handles = self.handles
         return (
             self.has_confirmed

@@ -62,7 +62,6 @@ class Credentials:
         self._run_blocking = run_blocking
 
     def get(self, done: Callable[[Found], None]) -> None:
-        """Obtain the credential, or the reason of a failure, at once or later."""
         if self._provider.blocking:
             self._run_blocking(self._ask, done)
         else:

@@ -105,7 +105,6 @@ class Entrance:
 
     @property
     def has_expired(self) -> bool:
-        """True if the peer's time to re-authenticate has passed."""
         deadline = self.auth.deadline_ms
         return deadline is not None and self._host.now.ms >= deadline and not self.auth.pending
 

@@ -67,7 +67,6 @@ class Outbox:
         return len(self.data) + len(self.beside)
 
     def whole(self, event: Buffer) -> None:
-        """Append one or more complete events."""
         self._close_all()
         self.data += event
 

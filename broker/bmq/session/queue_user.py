@@ -49,7 +49,6 @@ class QueueUser:
         self._fail(error)
 
     def block(self) -> None:
-        """Stop pushing messages until `output_sent`."""
         self.ready = self.has_room = False
 
     def hold(self) -> None:

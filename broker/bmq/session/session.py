@@ -96,9 +96,7 @@ class SessionHost(QueueHost, Protocol):
     def dirty(self) -> set[Session]: ...
 
     @property
-    def next_guid(self) -> Callable[[], bytes]:
-        """Makes GUIDs for clients that make none."""
-        ...
+    def next_guid(self) -> Callable[[], bytes]: ...
 
     @property
     def authentications(self) -> Authentications: ...
@@ -253,7 +251,6 @@ class Session:
             self.out.clear()
 
     def _enter(self, state: SessionState) -> None:
-        """Enter a state, with its event handlers and maximum size of events."""
         self.state = state
         self.finished = state is SessionState.CLOSED
         self._takes_runs = self.is_client
@@ -352,7 +349,6 @@ class Session:
         self.out.clear()
 
     def tick(self) -> None:
-        """Check a silent peer; called once a second."""
         now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
             if now - self._heartbeats.since_ms > NEGOTIATION_TIMEOUT_MS:

@@ -132,7 +132,6 @@ class Chunked(Mapping[bytes, V]):
             raise KeyError(key)
 
     def popitem(self) -> tuple[bytes, V]:
-        """Remove the newest entry."""
         if not self.newest and self.older:
             self.newest = self.older.pop()
         return self.newest.popitem()

@@ -93,7 +93,6 @@ class Moving:
 
     @property
     def rows_left(self) -> int:
-        """Records yet to be examined."""
         return self._rows - self._row
 
     def removes(self, queue_key: bytes, guid: bytes, offset: int) -> None:
@@ -240,7 +239,6 @@ class Moving:
             copy_queue(self.files, fresh, first + row * JOURNAL_RECORD_SIZE)
 
     def finish(self, first_sync_point: int) -> None:
-        """Complete the new set: name its first sync point in the header."""
         write_first_sync_point(self.fresh, first_sync_point)
 
     def place(self, count: int, base: int) -> int:

@@ -167,7 +167,6 @@ def zero_from(file: StoreFile, end: int, dirty_end: int | None = None) -> int:
 
 
 def written_end(file: StoreFile) -> int:
-    """Return the start of the zeros at the end of a file."""
     data = np.frombuffer(readable(file), np.uint8)
     # In pieces: numpy skips zeros fast, but is slow to locate other values in a long array.
     for start in range(len(data) // SCAN_BYTES * SCAN_BYTES, -1, -SCAN_BYTES):

@@ -178,7 +178,6 @@ class Removals:
             log.warning("obsolete file %s cannot be removed: %s", name, error.strerror)
 
     def cut(self, files: PartitionFiles) -> None:
-        """Note that the last records were truncated."""
         name = files.journal.name
         if name in self._read_to:
             self._read_to[name] = min(self._read_to[name], files.journal_end)
@@ -212,7 +211,6 @@ class Removals:
             self._file.flush()
 
     def _read(self, files: PartitionFiles) -> bool:
-        """Look for removals in the next records; return False if there are no more."""
         name = files.journal.name
         walk = self._walks.get(name)
         if walk is not None:
@@ -408,7 +406,6 @@ def _passed_ms(block: RemovalBlock, now_ms: int) -> int:
 
 
 def _blocks(name: str, content: bytes) -> Iterator[RemovalBlock]:
-    """Yield the complete blocks at the front of a file."""
     data = memoryview(content)
     at = len(FILE_MAGIC)
     if len(data) >= at and not content.startswith(FILE_MAGIC):
@@ -453,7 +450,6 @@ def _check_body(body: bytes) -> None:
 
 
 def _queues(body: memoryview) -> Iterator[tuple[bytes, bytes, NDArray[np.uint64]]]:
-    """Yield queue keys, producers and hashes, as copies."""
     at = 0
     while at < len(body):
         key, producers, count = _QUEUE.unpack_from(body, at)

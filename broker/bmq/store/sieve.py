@@ -145,7 +145,6 @@ class JournalSieve:
             self._chunks.clear()
 
     def _add(self, chunk: _Chunk) -> None:
-        """Add a chunk, and merge two neighbours that fit into CHUNK_ROWS."""
         chunks = self._chunks
         chunks.append(chunk)
         for at in range(len(chunks) - 2, -1, -1):
@@ -207,7 +206,6 @@ class _Deletions:
         self.hashes, self.keys, self.rows = hashes[order], keys.taken(order), rows[order]
 
     def ends(self, hashes: Hashes, keys: _Keys, rows: Rows) -> NDArray[np.bool_]:
-        """Mark the records that a deletion of their message follows."""
         which, of = _pairs(hashes, self.hashes)
         ended = np.zeros(len(hashes), bool)
         if len(which):

@@ -109,7 +109,6 @@ class Dials:
         return fd in self._dialing
 
     def begin(self, place: Endpoint, dialed: Dialed) -> None:
-        """Connect to a peer. One of the callbacks in `dialed` is called later."""
         self._in_thread(lambda: _resolve(place), lambda found: self._connect(found, place, dialed))
 
     def _connect(self, found: Found, place: Endpoint, dialed: Dialed) -> None:
@@ -189,6 +188,5 @@ class Dials:
             self._fail(fd, os.strerror(errno.ETIMEDOUT))
 
     def close(self) -> None:
-        """Abandon all attempts, without callbacks."""
         for dialing in self._dialing.values():
             dialing.sock.close()

@@ -44,14 +44,10 @@ class Machine(Protocol):
         """Unsent output above which the peer is not read from, in bytes."""
         ...
 
-    def output_sent(self) -> None:
-        """Note that the peer has taken all output."""
-        ...
+    def output_sent(self) -> None: ...
 
     @property
-    def finished(self) -> bool:
-        """True if the link should be closed."""
-        ...
+    def finished(self) -> bool: ...
 
     @property
     def paused(self) -> bool:
@@ -167,7 +163,6 @@ class Link:
 
     @property
     def backlog(self) -> int:
-        """Bytes that wait to be sent."""
         return len(self._unsent) + self.machine.output_size()
 
     @property
@@ -199,7 +194,6 @@ class Link:
         return True
 
     def _give(self, view: memoryview, end: int) -> None:
-        """Pass `view[:end]` to the machine, and keep the rest that it does not take."""
         used = self.machine.receive(view[:end])
         if used < end:
             self._hold(view, used, end)
@@ -212,7 +206,6 @@ class Link:
         self._stalled = self.machine.paused
 
     def count(self) -> None:
-        """Report the memory of this connection to the account, if it has changed."""
         account = self._account
         if account is None:
             return

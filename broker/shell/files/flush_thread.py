@@ -44,7 +44,6 @@ class FlushThread:
         return self._wakener.fileno()
 
     def on_readable(self) -> None:
-        """Call `done`, unless `wait` has."""
         self._wakener.clear()
         if self._ended.is_set():
             self._finish()

@@ -232,7 +232,6 @@ class MappedFile:
 
 
 def _chunk_bytes(end: int) -> int:
-    """Return the length of the chunk with the byte before `end`."""
     return min(CHUNK_BYTES, max(CHUNK_BYTES_MIN, 1 << (end - 1).bit_length()))
 
 

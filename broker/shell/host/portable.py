@@ -117,7 +117,6 @@ def _holes(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _told(pid: int, *command: str) -> str:
-    """Return the output of `ps` or `lsof` about a process."""
     run = subprocess.run([*command, "-p", str(pid)], capture_output=True, text=True, check=False)
     if not run.stdout.strip():
         raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH), str(pid))
@@ -241,7 +240,6 @@ class _Watcher:
             self._turns.release()
 
     def take(self) -> None:
-        """Clear `told`, if it is set."""
         if self._is_waiting:
             with suppress(BlockingIOError):
                 self.told.clear()

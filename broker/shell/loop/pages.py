@@ -88,7 +88,6 @@ class Pages:
         self._turn = trio.Lock()
 
     async def serve(self) -> None:
-        """Serve until cancelled."""
         listener = trio.socket.from_stdlib_socket(self._sock)
         with listener:
             async with trio.open_nursery() as nursery:
@@ -147,7 +146,6 @@ class Pages:
             return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, "a fault of this broker; its log has more")
 
     async def _next(self, pieces: Iterator[bytes]) -> bytes | None:
-        """Make the next piece: in each turn of the loop, one for one connection."""
         async with self._turn:
             return next(pieces, None)
 

@@ -106,7 +106,6 @@ class Rounds:
         return True
 
     def take_last(self, rounds: int) -> None:
-        """Process data that peers have already sent, in at most `rounds` rounds."""
         for _ in range(rounds):
             self._end_patience()
             ready = self._poller.poll(0)
@@ -191,7 +190,6 @@ class Rounds:
             self._fail(link, error)
 
     def _fail(self, link: Link, error: Exception) -> None:
-        """End the session of a link whose work failed, and no other."""
         session = cast(MadeSession, link.machine)
         self._node.faults.end_session(session, error)
         self._node.end_failed()
@@ -208,7 +206,6 @@ class Rounds:
             self.accepted.add(link)
 
     def _watch(self, fd: int, link: Link) -> None:
-        """Register the link's current interest with the poller, or end the link."""
         if link.ended is not None:
             self._end(link, link.ended)
             return
@@ -223,7 +220,6 @@ class Rounds:
         self._end(link, reason)
 
     def _relieve(self) -> None:
-        """Close the links that the account chooses."""
         for link, reason in self.account.to_close():
             self.close(cast(Link, link), reason)
 

@@ -344,7 +344,6 @@ class Server:
         self._attach(stream, session, self._rounds.account, address[0])
 
     def _make_room(self, address: str) -> bool:
-        """Close a connection for a new one from an address; return False if the new one is to be refused."""
         found = self._rounds.accepted.choose(address, self._node.now.ms)
         if found is None:
             return False
@@ -397,7 +396,6 @@ class Server:
             self._nursery.start_soon(self._work, work, done, self._workers)
 
     def look_up(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Run `work` like `in_thread`, for name resolution."""
         if self._nursery is not None:
             self._nursery.start_soon(self._work, work, done, self._resolvers)
 
@@ -424,7 +422,6 @@ class Server:
             self._flush()
 
     def _until_tick_s(self) -> float:
-        """Return the time of a tick in seconds, or less if an action is due before."""
         due_ms = self._node.timers.next_ms
         if due_ms is None:
             return TICK_S

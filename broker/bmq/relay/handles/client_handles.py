@@ -39,7 +39,6 @@ class UpstreamConsumer:
 
     @property
     def is_untold(self) -> bool:
-        """Return True if the upstream is still to get the subscriptions."""
         return self.subscriptions != self.told and not self.is_refused
 
 
@@ -129,7 +128,6 @@ class ClientHandles:
     def parameters(
         self, consumer: UpstreamConsumer | None, flags: int, reads: int, writes: int
     ) -> QueueHandleParameters:
-        """Return a request's parameters for an app, or for the writers alone."""
         return QueueHandleParameters(
             uri=self._uri(consumer),
             q_id=self.queue_id,

@@ -61,7 +61,6 @@ class HandlePart(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The app's name; empty for writers."""
         return "" if self.consumer is None else self.consumer.app_id
 
 
@@ -181,7 +180,6 @@ class ReopenRequests:
             self._opens.writes.forget()
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> None:
-        """Take an action later that asks the upstream again."""
         self._timers.at(self._now.ms + wait_ms, action)
 
     def _refused(self, part: HandlePart, asked: SentOpen, status: Status) -> None:
@@ -214,7 +212,6 @@ class ReopenRequests:
         self.after(wait_ms, ask)
 
     def _ask_missing(self, part: HandlePart, attempt: int) -> None:
-        """Ask for the opens that the upstream does not know, if not closed meanwhile."""
         opens, count = self._opens, self._count(part)
         missing = count.ask(max(0, count.open - count.told))
         if not missing:

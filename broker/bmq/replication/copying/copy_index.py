@@ -64,7 +64,6 @@ class CopyIndex:
         self.places, self._before = MessagePlaces(files), self.places
 
     def complete(self) -> None:
-        """Drop the index of the former files, which the new ones replace."""
         assert self._before is not None
         self.throw_away(self._before.give_up())
         self._before = None

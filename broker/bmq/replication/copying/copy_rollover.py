@@ -144,5 +144,4 @@ class CopyRollover:
 
     @property
     def is_placed(self) -> bool:
-        """Return True if all messages carried over have been taken."""
         return self._moving is None or self._moving.is_placed

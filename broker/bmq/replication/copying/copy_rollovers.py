@@ -53,7 +53,6 @@ class CopyRollovers:
 
     @property
     def will_roll(self) -> bool:
-        """True if a rollover is unfinished and will be finished."""
         return self._rolling is not None and not self._rolling.fault
 
     @property

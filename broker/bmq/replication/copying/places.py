@@ -76,7 +76,6 @@ class MessagePlaces:
         self.is_given_up = False
 
     def go_on_in(self, files: PartitionFiles) -> None:
-        """Add further messages in other files."""
         self.current = (self.current + 1) % _SETS
         assert self.current not in self._sets, "those have been let go of"
         self._sets[self.current] = files
@@ -91,7 +90,6 @@ class MessagePlaces:
         return (number - 1) % _SETS
 
     def let_go(self, number: int) -> None:
-        """Drop files that contain no messages any longer."""
         self._sets.pop(number, None)
 
     def _queue(self, key: bytes) -> _StoredQueue:
@@ -140,7 +138,6 @@ class MessagePlaces:
         return Place(self._sets[number >> _OFFSET_BITS & _SETS - 1], offset, number & _COMPRESSION_MASK)
 
     def move(self, key: bytes, source: tuple[int, int], target: tuple[int, int]) -> None:
-        """Move a message to other files: their number, and its offset."""
         queue = self._queues.get(key[:KEY_SIZE])
         number = queue.places.get(key[KEY_SIZE:]) if queue is not None else None
         # It may have been removed and posted again in the meantime.
@@ -197,7 +194,6 @@ class MessagePlaces:
         self.is_finding = False
 
     def give_up(self) -> list[dict[bytes, int]]:
-        """Clear the index; return the memory to be freed."""
         self.is_given_up = True
         self.is_finding = False
         queues, self._queues = self._queues, {}
@@ -205,7 +201,6 @@ class MessagePlaces:
 
 
 def _arrivals(files: PartitionFiles, key: bytes, wanted: Container[bytes]) -> dict[bytes, int]:
-    """Return the arrival of a queue's messages in seconds since the epoch, by GUID."""
     journal = files.journal.buffer
     found, _ = select(
         scan(journal, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE), RecordType.MESSAGE
