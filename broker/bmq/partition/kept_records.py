@@ -102,6 +102,7 @@ class KeptRecords:
     def _tell_of_copies(self, work: Work) -> Task:
         awaiting = self.awaiting
         try:
+            # Another lease begins with other messages.
             while self.awaiting is awaiting and awaiting and awaiting[0].sequence_number <= self.copied_number:
                 if work.left <= 0 and not work.may_go_on():
                     yield

@@ -131,6 +131,7 @@ class Handle:
             raise Refusal(StatusCategory.UNKNOWN, message, -1)
         known = self.by_app.get(app_id)
         if self.streams.get(sub_id, known) is not known:
+            # The reference asserts that no other app has this id.
             message = f"subId {sub_id & 0xFFFF_FFFF} is already in use for a different appId"
             raise Refusal(StatusCategory.INVALID_ARGUMENT, message, -1)
 

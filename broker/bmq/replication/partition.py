@@ -237,6 +237,7 @@ class ReplicatedPartition(PrimaryActions):
         if self.state in (State.PRIMARY_HEALING_STG1, State.PRIMARY_HEALING_STG2):
             self.ask_replica(node_id)
         elif node_id == self.primary_id and self.is_replica:
+            # Whatever was in flight is lost.
             self.fire(Event.REAPPLY_SELF_REPLICA, Fact(primary_id=node_id, lease_id=self.primary_lease_id))
         elif self.is_primary:
             # A node with damaged files waits for this before it reports anything.

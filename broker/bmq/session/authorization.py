@@ -1,8 +1,8 @@
 """Authorization: the permissions of authenticated peers.
 
 An authorizer is consulted when a peer has connected and negotiates, at each open request of a client, and at each
-command of an administrator. Between brokers there is no further check: the first broker that a client is connected to
-decides. Source: mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
+command of an administrator. Between brokers there is no further check: the first broker of a client decides. Source:
+mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
 """
 
 from __future__ import annotations
@@ -47,11 +47,7 @@ log: Final = logging.getLogger("broker.authorization")
 
 CODE_REFUSED: Final = -1
 
-# Authorization: the permissions of authenticated peers.
-#
-# An authorizer is consulted when a peer has connected and negotiates, at each open request of a client, and at each
-# command of an administrator. Between brokers there is no further check: the first broker of a client decides. Source:
-# mqbact::Action, mqbplug::Authorizer, mqba::SessionNegotiator::authorizeIncomingConnection.
+# The mechanism of peers identified by their certificates.
 TLS: Final = "TLS"
 
 

@@ -1,11 +1,8 @@
-# The account of the memory that connections use: incomplete input, and output that their peers have not read.
-#
-# One account covers all connections of a process. Links report changes of their sizes; connections are scanned, and
-# some closed, only when a bound is exceeded.
+# Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The account of the memory that connections use: incomplete input, and output that their peers have not read.
 
-One account covers all connections of a process. Each link reports its size when the size changes; nothing is scanned
-until a bound is exceeded. Then connections are chosen to be closed until the sizes are within the bounds.
+One account covers all connections of a process. Links report changes of their sizes; connections are scanned, and some
+closed, only when a bound is exceeded.
 """
 
 from __future__ import annotations
