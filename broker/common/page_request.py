@@ -19,6 +19,8 @@ HEAD_BYTES_MAX: Final = 8 << 10
 
 
 class Incomplete(Enum):
+    """The state of a connection whose request is incomplete."""
+
     WAITING = "more of the request is to come"
     GONE = "the peer is gone, or asks for nothing"
 

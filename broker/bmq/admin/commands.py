@@ -49,6 +49,8 @@ Value = None | bool | int | float | str
 
 
 class Encoding(Enum):
+    """The format of the answer."""
+
     TEXT = "TEXT"
     JSON_COMPACT = "JSON_COMPACT"
     JSON_PRETTY = "JSON_PRETTY"
@@ -124,11 +126,15 @@ class DomainRemove:
 
 @record
 class ClearResolverCache:
+    """Drop the cached resolution of one `domain`, or of all (None)."""
+
     domain: str | None = None
 
 
 @record
 class ClearConfigCache:
+    """Drop the cached configuration of one `domain`, or of all (None)."""
+
     domain: str | None = None
 
 

@@ -84,6 +84,7 @@ def fault_of_store(config: NodeConfig) -> ConfigError | None:
 
 def difference(config: NodeConfig, other: NodeConfig) -> str | None:
     """Return the settings for which two nodes of one cluster would refuse each other, or None."""
+    # The links of members are only needed for this.
     from broker.bmq.assembly.membership import cluster_features
     from broker.bmq.links.agreement import disagreement
 

@@ -15,6 +15,8 @@ __all__ = ["Domains", "ProxyDomains"]
 
 
 class Domains:
+    """Reads domains, and caches the names that it has resolved."""
+
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._is_clustered = config.cluster is not None and len(config.cluster.nodes) > 1

@@ -148,6 +148,8 @@ def make_server(config: NodeConfig, node: Node, listeners: list[Listener]) -> Se
 
 
 class OutgoingSecurity:
+    """The credentials and the certificate for outgoing connections, if configured."""
+
     def __init__(self, config: NodeConfig) -> None:
         app, file = config.broker.app_config, where(config, BROKER_FILE)
         clusters = (*config.clusters.my_clusters, *config.clusters.proxy_clusters)

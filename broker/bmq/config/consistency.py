@@ -12,6 +12,8 @@ __all__ = ["DefinedDomain", "eventual_by_default"]
 
 
 class DefinedDomain(NamedTuple):
+    """A domain and the file that defines it."""
+
     name: str
     file: str
 

@@ -54,6 +54,8 @@ class ResolvedDomain:
 
 
 class DomainSource(Protocol):
+    """A source of domain definitions."""
+
     def names(self) -> list[str]: ...
 
     def read(self, name: str) -> tuple[str, DomainVariant] | None:

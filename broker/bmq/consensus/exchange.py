@@ -37,6 +37,7 @@ class Exchange:
         self._asked: list[int] = []
 
     def ask(self, node_id: int, request: Request, answered: Callable[[object], None]) -> None:
+        """Send a request; `answered` gets the unwrapped response, or the status that came instead."""
         message = ClusterMessage(choice=ClusterStateFSMMessage(choice=request))
         number = self._requests.send(node_id, message, lambda choice: answered(_opened(choice)), REQUEST_TIMEOUT_MS)
         self._asked.append(number)

@@ -54,6 +54,8 @@ ADVISORIES: Final = (
 
 
 class LedgerRole(Enum):
+    """The role of this node in the replication of the ledger."""
+
     RESTING = "no leader is known: no records are accepted"
     FOLLOWING = "records come from the leader"
     LEADING = "records come from this node"

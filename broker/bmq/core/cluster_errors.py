@@ -9,6 +9,8 @@ __all__ = ["ClusterError"]
 
 
 class ClusterError:
+    """mqbi::ClusterErrorCode."""
+
     UNKNOWN: Final = -10
     STOPPING: Final = -11
     NOT_LEADER: Final = -200

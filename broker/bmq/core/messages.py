@@ -138,6 +138,8 @@ KEPT, DUPLICATE, PENDING = Posted.KEPT, Posted.DUPLICATE, Posted.PENDING
 
 
 class MessagePoster(Protocol):
+    """The poster of a message, which gets the result later."""
+
     def acknowledge(self, queue_id: int, correlation_id: int, guid: bytes, status: int) -> None:
         """Report the result of a post; `status` is an `AckStatus`, 0 when the message is kept."""
         ...
@@ -167,7 +169,9 @@ class Log(Protocol):
         ...
 
     @property
-    def is_replicated(self) -> bool: ...
+    def is_replicated(self) -> bool:
+        """True if the other members of a cluster have the messages in their own stores."""
+        ...
 
     def when_copied(self, messages: Sequence[Message], action: Callable[[Sequence[Message]], None]) -> None:
         """Call `action` once enough nodes have the messages of the last `append`; in the order of the calls.

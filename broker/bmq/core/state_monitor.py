@@ -32,6 +32,8 @@ class Limits(NamedTuple):
 
 
 class MonitorLimits(NamedTuple):
+    """The limits of each kind of subject."""
+
     leader: Limits
     partition: Limits
     node: Limits

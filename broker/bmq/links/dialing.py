@@ -50,6 +50,8 @@ SPARE_MS: Final = 2_500
 
 
 class OutgoingSession(Protocol):
+    """The session that authenticates itself."""
+
     @property
     def finished(self) -> bool: ...
     @property

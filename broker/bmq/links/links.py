@@ -29,6 +29,8 @@ class Links(Protocol):
 
 
 class HealingLinks(Links, Protocol):
+    """Links to nodes that partitions are received from and sent to."""
+
     def takes_removals(self, node_id: int) -> bool: ...
 
 

@@ -20,6 +20,8 @@ BACKLOG_BYTES_MAX: Final = 512 << 20
 
 
 class Peer(Protocol):
+    """The negotiated link to a node."""
+
     @property
     def backlog(self) -> int:
         """Maximum number of bytes that wait to be sent."""
@@ -78,6 +80,8 @@ class PeerLinks:
 
 
 class LinkOwner(Protocol):
+    """The owner of links, which handles their begin and end."""
+
     def begun(self, link: PeerLink) -> None: ...
 
     def ended(self, link: PeerLink) -> None: ...

@@ -69,6 +69,8 @@ class PendingRequest(NamedTuple):
 
 
 class Requests:
+    """The requests of one node to its peers."""
+
     def __init__(self, links: Links, now: Now, timers: Timers) -> None:
         self._links = links
         self._now = now

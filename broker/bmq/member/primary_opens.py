@@ -29,6 +29,8 @@ HELD_MAX: Final = 1 << 16
 
 
 class Served(Protocol):
+    """The queues of this node."""
+
     node: Node
 
     def serves(self, uri: str) -> bool:
@@ -56,6 +58,7 @@ class PrimaryOpens:
         self.held: dict[tuple[int, int], list[HeldOpen]] = {}  # by member and partition
 
     def open(self, node_id: int, parameters: QueueHandleParameters, opened: Opened) -> None:
+        """Open a queue for a member, at once or later. May raise `Refusal` instead."""
         node = self._queues.node
         name, domain = node.named(parameters)
         if not self._queues.serves(name) or isinstance(node.queues.get(name), RelayQueue):
@@ -99,6 +102,8 @@ class PrimaryOpens:
 
 
 class MemberHost:
+    """The queues that one member may open here, those of which this node is the primary."""
+
     def __init__(self, opens: PrimaryOpens, node: Node, node_id: int) -> None:
         self._opens = opens
         self._node_id = node_id

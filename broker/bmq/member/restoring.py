@@ -14,6 +14,8 @@ __all__ = ["MemberRestoration"]
 
 
 class RestoredQueues(Protocol):
+    """The queues of a member, among which the restored ones become visible."""
+
     node: Node
     outdated: dict[int, list[Queue]]
 

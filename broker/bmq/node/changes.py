@@ -57,6 +57,8 @@ REMEDY: Final = (
 
 
 class QueueHolder(Protocol):
+    """The node's interface to its queues."""
+
     ledger: Ledger
     now: Now
     queues: dict[str, Queue]

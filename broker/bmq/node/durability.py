@@ -29,6 +29,8 @@ class FsyncMode(Enum):
 
 
 class FsyncPolicy(NamedTuple):
+    """The policy; `interval_ms` is for INTERVAL."""
+
     mode: FsyncMode
     interval_ms: int = 0
 
@@ -57,6 +59,8 @@ class _Synced(NamedTuple):
 
 
 class Durability:
+    """Tracks data written since the last flush."""
+
     def __init__(self, partitions: Iterable[StoredPartition], ledger: Ledger) -> None:
         self._partitions = tuple(partitions)
         self._ledger = ledger

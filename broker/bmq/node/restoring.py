@@ -28,6 +28,8 @@ log: Final = logging.getLogger("broker.node")
 
 
 class RestoringNode(Protocol):
+    """The services that restoring needs of the node."""
+
     queues: dict[str, Queue]
     domains: dict[str, DomainInUse]
 

@@ -26,6 +26,8 @@ DOMAINS_AT_ONCE: Final = 8
 
 
 class DomainHolder(Protocol):
+    """The node's interface to its domains."""
+
     now: Now
     ledger: Ledger
     domains: dict[str, DomainInUse]
@@ -36,6 +38,8 @@ class DomainHolder(Protocol):
 
 
 class Retention:
+    """Sets the retention of removals in a node's partitions."""
+
     def __init__(self, holder: DomainHolder) -> None:
         self._holder = holder
         self._to_read: set[str] = set()

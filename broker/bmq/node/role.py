@@ -32,6 +32,8 @@ class Door(Protocol):
 
 
 class ClosedDoor:
+    """Admits no brokers."""
+
     def admit(self, session: Session, identity: ClientIdentity) -> str:
         return f"{identity.client_type.name} connections are not supported"
 
@@ -40,6 +42,8 @@ class ClosedDoor:
 
 
 class Role(Door, Protocol):
+    """The part of a node in its cluster."""
+
     @property
     def is_proxy(self) -> bool: ...
 

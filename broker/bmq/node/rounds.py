@@ -33,6 +33,8 @@ QUEUES_PER_UNIT: Final = 8
 
 
 class RoundsNode(Protocol):
+    """The node, as far as its queues go."""
+
     now: Now
     work: Work
     queues: dict[str, Queue]

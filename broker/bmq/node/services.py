@@ -20,6 +20,8 @@ SHUTDOWN_TIMEOUT_MS: Final = 20_000
 
 
 class RunCommand(Protocol):
+    """Executes an admin command."""
+
     def __call__(self, line: str, source: str, may_read: Callable[[str], bool] = ..., /) -> tuple[int, str]:
         """Return its status, 0 for success, and its answer. `may_read` tells which queues the source may read."""
 

@@ -310,6 +310,7 @@ class Rollovers:
 
     @property
     def is_closed_to_posts(self) -> bool:
+        """True if posts have to wait: for a rollover, or for earlier posts."""
         return self.is_copying or self._waiting.are_first
 
     @property

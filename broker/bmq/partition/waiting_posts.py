@@ -17,6 +17,8 @@ WAITING_BYTES_MAX: Final = 64 << 20
 
 
 class Rolling(Protocol):
+    """The partition that the posts are for."""
+
     partition_id: int
 
     @property
@@ -26,6 +28,8 @@ class Rolling(Protocol):
 
 
 class WaitingPosts:
+    """The posts that wait; each takes some bytes of memory."""
+
     __slots__ = ("_bytes", "_lets_in", "_partition", "_posts")
 
     def __init__(self, partition: Rolling) -> None:

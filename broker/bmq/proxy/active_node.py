@@ -20,6 +20,8 @@ ANYWHERE: Final = ("", "UNSPECIFIED")
 
 
 class UpstreamNode(NamedTuple):
+    """A node of the cluster as the configuration has it."""
+
     id: int
     name: str
     data_center: str = ""

@@ -102,6 +102,8 @@ def _no_store(queue: RelayQueue) -> None:
 
 
 class UpstreamCluster(NamedTuple):
+    """A cluster as the configuration has it."""
+
     name: str
     nodes: tuple[UpstreamNode, ...]
 

@@ -25,6 +25,8 @@ __all__ = ["BridgeLimits", "Proxy", "UpstreamCluster", "UpstreamNode"]
 
 
 class DialedLinks(Protocol):
+    """The links to the nodes of a cluster."""
+
     def stop(self) -> None: ...
 
 

@@ -45,6 +45,8 @@ EXIT_LINES_MS: Final = 5000
 
 
 class Outcome(Enum):
+    """The result of offering a message to an app's consumers."""
+
     SENT = "sent"
     ASIDE = "put aside"
     STOP = "no consumer has room"

@@ -29,6 +29,8 @@ class Hold(Protocol):
 
 
 class UpkeepState:
+    """The notes of the tasks that keep a queue in order."""
+
     __slots__ = ("expiry_hold", "idle_since_ms", "is_expiring", "is_packing", "packs_at_ms", "was_opened")
 
     def __init__(self) -> None:

@@ -54,6 +54,8 @@ class QueueHost(Protocol):
 
 
 class RequestingPeer(Sink, Protocol):
+    """The peer that makes requests."""
+
     def reply(self, request: ControlMessage, choice: object) -> None: ...
 
 

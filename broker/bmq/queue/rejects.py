@@ -100,6 +100,8 @@ class RejectingQueue(Removing, Protocol):
 
 
 class Rejects:
+    """The treatment of one queue's rejected messages."""
+
     __slots__ = ("_poison", "_source")
 
     def __init__(self, source: RejectingQueue) -> None:

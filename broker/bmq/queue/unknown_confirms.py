@@ -118,6 +118,8 @@ class KeptConfirms:
 
 
 class UnknownConfirms:
+    """The unknown confirms of one queue."""
+
     __slots__ = ("_apps", "_kept")
 
     def __init__(self, kept: KeptConfirms) -> None:

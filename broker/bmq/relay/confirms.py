@@ -46,6 +46,8 @@ Given = tuple[int, bytes, str]
 
 
 class Confirms:
+    """The confirms of one queue, whose number upstream is `queue_id`."""
+
     def __init__(self, queue_id: int, opens: ClientHandles, now: Now, timers: Timers) -> None:
         self._queue_id = queue_id
         self._opens = opens

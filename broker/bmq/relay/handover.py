@@ -32,6 +32,8 @@ HANDED_OVER: Final = -(1 << 31)
 
 
 class Nobody:
+    """The sink of a disconnected consumer."""
+
     ready = False
     has_room = False
     takes_all = False

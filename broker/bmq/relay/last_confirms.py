@@ -23,6 +23,8 @@ SAY_AGAIN_MS: Final = 1000
 
 
 class MessageHolder(Protocol):
+    """A peer that may hold messages."""
+
     @property
     def handles(self) -> Mapping[int, Handle]: ...
     def hold(self) -> None: ...

@@ -26,6 +26,8 @@ __all__ = ["DelayedActions", "Discards", "PendingWork"]
 
 
 class Discards:
+    """The messages that one queue discards. `done` is called when a task has discarded the last of them."""
+
     def __init__(self, queue: Queue, done: Callable[[], None]) -> None:
         self.bits: list[int] = []  # bits of the apps with messages left to discard
         self._queue = queue

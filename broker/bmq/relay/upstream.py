@@ -47,6 +47,8 @@ class Upstream(Protocol):
 
 
 class UpstreamState(Enum):
+    """The state of a relay with respect to its upstream."""
+
     NONE = "none"
     OPENING = "opening"
     OPEN = "open"

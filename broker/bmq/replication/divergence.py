@@ -18,6 +18,8 @@ __all__ = ["CASES", "Case", "LogComparison", "SyncAction", "SyncPlan", "plan_syn
 
 
 class SyncAction(Enum):
+    """The action of a primary that synchronizes a replica."""
+
     SEND = "send the records that follow"
     TRUNCATE = "truncate the records that follow, then ask again"
     RESET = "drop all records, then ask again"
@@ -59,6 +61,8 @@ class SyncPlan(NamedTuple):
 
 
 class Case(NamedTuple):
+    """One row of the table, of which the first that `applies` is chosen."""
+
     name: str
     applies: Callable[[LogComparison], bool]
     action: SyncAction

@@ -78,6 +78,8 @@ class FollowerReport(NamedTuple):
 
 
 class PartitionReport(NamedTuple):
+    """The state of a partition at this node, for people."""
+
     partition_id: int
     state: State
     primary_id: int | None

@@ -12,6 +12,8 @@ __all__ = ["NO_FACT", "Asked", "Fact", "Received", "Receiving", "ReplicaProgress
 
 
 class Asked(NamedTuple):
+    """A request to be answered."""
+
     node_id: int
     message: ControlMessage
 

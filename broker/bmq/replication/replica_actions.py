@@ -41,6 +41,8 @@ NO_BODY: Final = memoryview(b"")
 
 
 class ReplicaActions(PartitionBase):
+    """The replica's actions: it asks for the primary's position, and receives, sends and writes records."""
+
     def ask_primary(self, event: Event, fact: Fact) -> None:
         assert self.primary_id is not None
         own = self.progress[self.links.own_id]

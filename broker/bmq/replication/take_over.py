@@ -26,6 +26,8 @@ MESSAGES_PER_UNIT: Final = 1
 
 
 class PartitionRestoring(Protocol):
+    """The restoring of queues and messages; see `broker.bmq.node.restoring`."""
+
     def begin(self, queues: Mapping[bytes, RecoveredQueue], newest_s: int) -> None: ...
 
     def remember(self, key: bytes, guids: bytes) -> None: ...

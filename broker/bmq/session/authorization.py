@@ -125,6 +125,8 @@ class DefaultAuthorizer:
 
 
 class Permission(Enum):
+    """The permission that a rule grants."""
+
     ADMINISTER = "administer"
     BROKER = "broker"
     READ = "read"
@@ -220,6 +222,8 @@ def connection_action(identity: ClientIdentity) -> Action:
 
 
 class RightsHost(Protocol):
+    """The node's interface for rights."""
+
     @property
     def authorizations(self) -> Authorizations: ...
 
@@ -234,6 +238,8 @@ class Known(Protocol):
 
 
 class Rights:
+    """The rights of one session's peer."""
+
     __slots__ = ("_host", "_peer")
 
     def __init__(self, host: RightsHost, peer: Known) -> None:

@@ -33,6 +33,8 @@ log: Final = logging.getLogger("broker.authentication")
 
 
 class EntranceHost(Protocol):
+    """The node's interface for an entrance."""
+
     @property
     def now(self) -> Now: ...
     @property

@@ -29,6 +29,8 @@ _HEADS: Final[dict[EventType, bytes]] = {kind: build_event(kind, b"") for kind i
 
 
 class Outbox:
+    """An output buffer that knows its open event."""
+
     __slots__ = ("beside", "beside_kind", "data", "kind", "start")
 
     def __init__(self) -> None:

@@ -39,6 +39,8 @@ _queue_id: Final = PUT_HEADER.word("queue_id").unpack_from
 
 
 class Posting(MessagePoster, Protocol):
+    """A poster whose posts are checked here."""
+
     def refuse(self, status: AckStatus, correlation_id: int, guid: bytes, queue_id: int, reason: str) -> None:
         """Report that a message is not taken; `reason` is for the log."""
         ...
@@ -47,6 +49,8 @@ class Posting(MessagePoster, Protocol):
 
 
 class Confirming(Protocol):
+    """A sender of confirms."""
+
     def log_improper(self, what: str) -> None:
         """Log a confirm that no consumer may send; `what` describes it."""
         ...

@@ -25,6 +25,8 @@ _checksum: Final = MESSAGE_RECORD.word("crc32c").unpack_from
 
 
 class Checksums:
+    """Checksums of the payloads of one partition, in any set of its files."""
+
     def __init__(self) -> None:
         self._files: PartitionFiles | None = None
         self._start = self._near = 0

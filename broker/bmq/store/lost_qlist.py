@@ -223,6 +223,7 @@ def _read_history(steps: Sequence[_Step], key: bytes, known: LedgerNames, *, is_
             break
         reading = left.pop()
         if reading.done < len(steps):
+            # The earliest state is tried first.
             left += reversed(_follow(reading, steps[reading.done], key, known.uri, states, len(first)))
             continue
         is_last = reading.apps is None or frozenset(reading.apps) == frozenset(states[-1])

@@ -41,12 +41,16 @@ class PartitionLimits:
 
 
 class FileEnds(NamedTuple):
+    """The ends of the written parts of the files; zeros follow them."""
+
     journal: int
     data: int
     qlist: int
 
 
 class PartitionFiles:
+    """The three open files of one set."""
+
     __slots__ = ("data", "data_end", "directory", "journal", "journal_end", "qlist", "qlist_end", "timestamp")
 
     def __init__(

@@ -450,6 +450,7 @@ def _check_body(body: bytes) -> None:
 
 
 def _queues(body: memoryview) -> Iterator[tuple[bytes, bytes, NDArray[np.uint64]]]:
+    """Yield queue keys, producers and hashes, as copies."""
     at = 0
     while at < len(body):
         key, producers, count = _QUEUE.unpack_from(body, at)

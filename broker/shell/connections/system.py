@@ -17,11 +17,15 @@ __all__ = ["MadeSession", "System"]
 
 
 class MadeSession(Machine, Failing, Protocol):
+    """A session that a system has made."""
+
     @property
     def session_id(self) -> int: ...
 
 
 class Dirty(Protocol):
+    """The sessions that may have output."""
+
     def pop(self) -> MadeSession: ...
     def __len__(self) -> int: ...
 

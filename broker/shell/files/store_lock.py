@@ -12,6 +12,8 @@ __all__ = ["FolderLock", "StoreInUse", "StoreLock"]
 
 
 class StoreInUse(Exception):
+    """Another broker holds the store."""
+
     def __init__(self, path: Path) -> None:
         super().__init__(f"{path}: in use by another broker; stop it, or name another folder with --store")
 

@@ -85,6 +85,8 @@ class Alarm(Protocol):
 
 
 class AnySocket(Protocol):
+    """A socket, or a stream on one."""
+
     def setsockopt(self, level: int, name: int, value: int, /) -> None: ...
 
 

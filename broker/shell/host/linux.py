@@ -140,6 +140,8 @@ class EpollPoller:
 
 
 class EventWakener:
+    """An event descriptor."""
+
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 

@@ -31,6 +31,8 @@ _RESIDENT_UNIT: Final = 1 if sys.platform == "darwin" else 1024
 
 
 class PortableHost:
+    """Calls that are in POSIX, or that both systems have."""
+
     name = "portable"
 
     def poller(self) -> ThreadPoller:

@@ -95,6 +95,8 @@ class PendingAnswers:
 
 
 class HandleRequest:
+    """A client's request to open the queue."""
+
     __slots__ = ("answered", "consumer", "is_withdrawn", "parameters")
 
     def __init__(self, parameters: QueueHandleParameters, answered: Answered) -> None:

@@ -77,6 +77,8 @@ NO_BOUND: Final = 1 << 62
 
 
 class WrittenRecords(NamedTuple):
+    """The end of the written records of an event, and the last one that requests a receipt."""
+
     end: int
     asking: RecordNumber | None
 
