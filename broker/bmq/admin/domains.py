@@ -114,9 +114,8 @@ def _not_found(queue: str, domain: str) -> Failed:
 def list_messages(context: CommandContext, command: QueueList) -> QueueContents:
     """List messages of a queue, or the messages that one of its apps has yet to confirm, oldest first.
 
-    A node that only has a copy of the queue lists this copy, unless its own consumers have the queue open: then it
-    lists the messages that it holds for them. Unlike the reference, a primary also lists queues not opened since it
-    started.
+    A node with only a copy of the queue lists that, or, if its own consumers have the queue open, the messages that it
+    holds for them. Unlike the reference, a primary also lists queues not opened since it started.
     """
     copied = _copied_queue(context, command)
     if copied is not None:

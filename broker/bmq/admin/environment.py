@@ -37,9 +37,8 @@ class Failed(Exception):
 class Environment:
     """The environment of commands. Configurations are in the reference's JSON: camelCase names, without empty members.
 
-    `clusters` lists the clusters that this node is in, then the clusters that it is a proxy to; more may be added
-    later. `node_name` is its name there. `forget_domain` drops the cached entry of one domain, or of all (None); it
-    returns False if there was none.
+    `clusters` lists the clusters that this node is in, then those that it is a proxy to; more may be added later.
+    `node_name` is its name there. `forget_domain` drops the cache entry of one domain, or of all (None); False if none.
     """
 
     broker_config: dict[str, Any]

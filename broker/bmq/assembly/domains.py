@@ -70,9 +70,9 @@ class Domains:
 class ProxyDomains:
     """Finds the cluster of a domain for a proxy, which knows nothing else about it.
 
-    The proxy's files name it, as for the reference's proxies. A proxy to one cluster without such files assigns every
-    domain to that cluster. `clusters` are the names that the proxy knows. For an unknown one it calls `learn`, which
-    adds it to `clusters` if the files now have it, and raises ValueError if they are faulty.
+    The proxy's files name it, as for the reference's proxies. Without such files, a proxy to one cluster assigns every
+    domain to that. For a name that is not in `clusters` it calls `learn`, which adds it if the files now have it, and
+    raises ValueError if they are faulty.
     """
 
     def __init__(self, config: NodeConfig, clusters: Collection[str], learn: Callable[[str], None]) -> None:

@@ -37,10 +37,10 @@ def write_local_cluster(
 ) -> list[Path]:
     """Write and return the nodes' directories, `node1` to `node<count>`; node K listens on `port` + K - 1.
 
-    Existing directories are unchanged, so that a stopped cluster continues. With `strong`, all stored domains are
-    strongly consistent, otherwise only domains whose names end in `.sc`. Domains that several nodes cannot use are left
-    out. `security` is for the new directories. Raises `ConfigError` if there is another cluster, OSError if files
-    cannot be written.
+    Existing directories are unchanged, so that a stopped cluster continues. All stored domains are strongly consistent
+    if `strong`, else only those whose names end in `.sc`; domains that several nodes cannot use are left out.
+    `security` is for new directories. Raises `ConfigError` if there is another cluster, OSError if files cannot be
+    written.
     """
     try:
         str(directory.absolute()).encode()

@@ -169,9 +169,9 @@ class NodeConfig:
     def changed(self, **changes: Unpack[Changes]) -> NodeConfig:
         """Return the configuration with the command line's options applied; None stands for an option not given.
 
-        `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger cluster
-        this node's endpoint must already be the new one, which the other nodes know. Raises `ConfigError` if a cluster
-        does not have the node, or if the broker is its own upstream.
+        `host` or `port` replaces all listeners by one. The cluster of a single node moves with it; in a larger one this
+        node's endpoint must already be the new one. Raises `ConfigError` if a cluster does not have the node, or if the
+        broker is its own upstream.
         """
         config = self.as_node(**changes)
         if config.is_proxy:

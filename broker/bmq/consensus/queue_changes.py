@@ -84,7 +84,7 @@ class QueueChanges:
         self._resolve_domain = resolve_domain
         self._has_primary = has_primary
         self._partitions = range(partition_count)
-        # once healed; this node's own id when it leads
+        # The leader, once healed; this node's own id when it leads.
         self._leader_id: int | None = None
         self._leads = False
         self._stopping = False

@@ -25,12 +25,12 @@ class Mode(Enum):
 class DomainConfig:
     """One domain. A limit of 0 means none.
 
-    `subscriptions` pair app ids with expressions that select the messages of the apps. A ratio is the part of a limit
-    at which an alarm is raised. With `message_ttl_s` None, messages do not expire. `producers_max` is per queue,
-    `consumers_max` per app of a queue. `deduplication_time_ms` is reported to clients, which keep posting a message
-    under one GUID for that time. `strong` messages are neither acknowledged nor delivered before a majority of the
-    nodes has them. `cluster` has the domain's queues, for a broker that is a proxy to several. `incompatible` is the
-    reason why none of its queues can be opened here, or empty. `shown` is the definition in the reference's form.
+    `subscriptions` pair app ids with expressions that select their messages. A ratio is the part of a limit at which an
+    alarm is raised. With `message_ttl_s` None, messages do not expire. `producers_max` is per queue, `consumers_max`
+    per app of a queue. Clients keep posting a message under one GUID for `deduplication_time_ms`. `strong` messages are
+    neither acknowledged nor delivered before a majority of the nodes has them. `cluster` has the domain's queues, for a
+    proxy to several. `incompatible` is the reason why none of its queues can be opened here, or empty. `shown` is the
+    definition in the reference's form.
     """
 
     name: str
@@ -101,8 +101,8 @@ class NodeIdentity:
 
     A proxy has `node_id` -1 and the `cluster_name` that it connects to. `virtual_clusters` are the clusters that it
     stands for, with its number in each. Other nodes of its cluster must share `cluster_features`
-    (`broker.bmq.links.agreement`). Missed heartbeats are counted for clients, for other nodes of the cluster, for
-    proxies below, and for brokers above; 0 sends no heartbeats.
+    (`broker.bmq.links.agreement`). Numbers of missed heartbeats are for clients, nodes of the cluster, proxies below,
+    and brokers above; 0 sends none.
     """
 
     cluster_name: str

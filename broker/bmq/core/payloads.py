@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Corrupted payloads, found by their checksums on delivery.
 
-They are neither sent nor removed. Nodes with replicas are asked for the payload (`replication.mending`), and the apps
-that want it wait. If none can help, the message is put aside, its payload is requested again from time to time, and
-later messages are delivered.
+They are neither sent nor removed. The apps that want one wait while nodes with replicas are asked for it
+(`replication.mending`). If none can help, the message is put aside, to be requested again from time to time, and later
+messages are delivered.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 """Messages returned to an app: from lost consumers, and from those put aside.
 
 There may be a million of them, to be redelivered in the order of arrival. In slices, each lot is cut into ordered runs,
-from the newest message to the oldest, then the runs are merged into the front of the waiting messages. Most lots are in
-order and older than all waiting messages, and are compared only with themselves.
+newest first, and the runs are merged into the front of the waiting messages. Most lots are in order and older than all
+waiting messages, and are compared only with themselves.
 
-A message that the app no longer wants is dropped when encountered. Its offset may be in files that are gone, so it must
-not be compared with others.
+A message that the app no longer wants is dropped when encountered: its offset may be in files that are gone, and must
+not be compared.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Alarms about a cluster that is unhealthy for longer than configured (source: mqbblp::ClusterStateMonitor).
 
-Every `CHECK_MS` the monitor looks at the leader, at the primary of each partition, at each connected node, and at
-queues that are being reopened after a fail-over. A subject that is unhealthy for its threshold is logged; at its
-maximum, and at intervals of that, it raises `PANIC [CLUSTER_STATE_MONITOR]`. One alarm stands for all subjects that
-fail until the whole cluster is healthy.
+Every `CHECK_MS` the monitor looks at the leader, the primary of each partition, each connected node, and queues that
+are being reopened after a fail-over. A subject that is unhealthy for its threshold is logged; at its maximum, and at
+intervals of that, it raises `PANIC [CLUSTER_STATE_MONITOR]`. One alarm stands for all subjects that fail until the
+whole cluster is healthy.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def described(node_id: int) -> str:
 class Member:
     """The machines of one member, and their links; the main part of `MemberRole`.
 
-    `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError for an event
-    that no member sends, as for a malformed one: the link cannot be trusted after it. `settle` ends each step.
+    `peer_up` and `peer_down` report links, and `receive` processes an event of one. It raises FormatError even for an
+    event that no member sends: the link cannot be trusted after it. `settle` ends each step.
 
     `describe` returns the displayed name of a node. `on_available` is called once, when this node begins to take part.
     """

@@ -1,8 +1,8 @@
 """The opening of queues by other members at this node, their active primary.
 
-A member of the reference opens queues while its copy of their partition is still being healed, and silently drops each
-push of a message that it lacks (mqbblp::RemoteQueue::pushMessage): its consumers would wait for ever. So its opens for
-reading wait until it has everything that this primary had. Our own members wait by themselves.
+A member of the reference opens queues while its copy of their partition is being healed, and silently drops pushes of
+messages that it lacks (mqbblp::RemoteQueue::pushMessage): its consumers would wait for ever. So its opens for reading
+wait until it has everything that this primary had. Our own members wait by themselves.
 """
 
 from __future__ import annotations

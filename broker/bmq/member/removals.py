@@ -1,8 +1,8 @@
 """Removal of idle queues through the leader, and the opens that wait until a removal is decided.
 
-A leader that has recorded a removal may still commit it after it lost its followers, or the link to this node. That
-would erase a queue that a client has opened meanwhile. So a queue stays closed until its removal is committed, is
-certain not to be recorded, or a new leader's state is agreed.
+A leader may commit a recorded removal even after it lost its followers, or the link to this node, and erase a queue
+that a client has opened meanwhile. So a queue stays closed until its removal is committed, is certain not to be
+recorded, or a new leader's state is agreed.
 """
 
 from __future__ import annotations

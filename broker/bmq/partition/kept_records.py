@@ -33,8 +33,8 @@ class KeptRecords:
 
     A record counts as stored when `copies_wanted` nodes, this one included, have it. `awaiting` are the messages that
     wait for that, in the order of their records. `copied_number` is the last such record, `kept_number` the last that a
-    majority has. `is_copied` is True if other nodes write the same records, whatever `copies_wanted` is; `is_cut_off`
-    if too few nodes can be reached. Long tasks are done with `work`, at once without it.
+    majority has. `is_copied` is True if other nodes write the same records; `is_cut_off` if too few nodes can be
+    reached. Long tasks are done with `work`, at once without it.
     """
 
     __slots__ = (

@@ -3,9 +3,9 @@
 
 It begins before a file is full, and keeps pace with writes. If a file is full before it ends, the rest is done at once.
 
-A partition with copies differs: a replica does the same rollover by itself, and both must do it between the same two
-records. So it `holds` the partition: until the new files are in use, posts wait, and records of confirms and removals
-are held back (`broker.bmq.partition.held_records`). It begins when a file is full.
+If the partition has copies, a replica does the same rollover by itself, and both must do it between the same two
+records. So it begins when a file is full, and `holds` the partition: until the new files are in use, posts wait, and
+records of confirms and removals are held back (`broker.bmq.partition.held_records`).
 """
 
 from __future__ import annotations

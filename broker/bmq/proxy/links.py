@@ -2,7 +2,7 @@
 """The links of a proxy to the nodes of a cluster: the one in use, and one that can replace it at once.
 
 Nodes near the proxy come first. While fewer than two are available, the others are dialed repeatedly. (The reference's
-proxies link to all nodes; thousands of proxies would mean thousands of links at each node.)
+proxies link to all nodes: thousands of links at each node for thousands of proxies.)
 
 Any peer that answers is accepted, as by the reference (mqba::SessionNegotiator): a node of the cluster, a broker that
 stands for it as a virtual cluster, or another proxy to it.

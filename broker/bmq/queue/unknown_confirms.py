@@ -2,8 +2,8 @@
 """Confirms of messages that a root does not have.
 
 Most are duplicates, from a relay that does not know whether its last upstream received them. But a primary that was
-replaced without noticing it lacks the messages posted at its successor, and sends it these confirms later. And a new
-primary may get a message that its predecessor alone acknowledged from one relay, after its confirm from another.
+replaced without noticing it lacks its successor's messages, and sends it these confirms later. And a new primary may
+get a message that only its predecessor acknowledged from one relay, after its confirm from another.
 
 The apps of a queue share its limit equally. At the node's limit an app with at least the average loses its oldest. So
 an app with very many, by mistake or on purpose, displaces none of an app that keeps to its share.

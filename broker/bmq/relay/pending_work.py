@@ -1,13 +1,13 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Discarding of a relay's waiting messages in slices, and the actions that must wait for that.
 
-A lost upstream leaves messages that no consumer has; the next one sends them again. They are removed from the apps at
-once and discarded one by one. Until then the relay gets no other upstream, whose repeated messages it could not
-distinguish from these, and keeps posts and confirms.
+A lost upstream leaves messages that no consumer has; the next one sends them again. They leave the apps at once and are
+discarded one by one. Until then the relay gets no other upstream, whose repeated messages it could not distinguish from
+these, and keeps posts and confirms.
 
 Messages that no consumer of an app wants or may receive any longer are filtered out when messages are returned (see
-`broker.bmq.core.redelivery`). Until all are in order again, the app delivers nothing, and the upstream gets no news of
-its consumers, since it may resend a message at once.
+`broker.bmq.core.redelivery`). Until all are in order again, the app delivers nothing, and the upstream, which may
+resend a message at once, gets no news of its consumers.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 
 The consumers join the new queue at once, with their remaining room. Their messages are set aside and returned in
 slices; until then the app delivers nothing (`broker.bmq.queue.delivery.Delivery.begin_with`). Each message moves in one
-operation, with its attempts, so a confirm between two slices finds it in its old place or in the new one. If a consumer
-leaves before its messages are returned, others get them: at a root they still wait, and a relay's next upstream sends
-them again. Their delivery count is then one lower.
+operation, with its attempts, so a confirm between two slices finds it in its old place or in the new one. Messages of a
+consumer that leaves before go to others: at a root they still wait, and a relay's next upstream sends them again. Their
+delivery count is then one lower.
 """
 
 from __future__ import annotations

@@ -91,10 +91,10 @@ class PartitionListener(Protocol):
 class PartitionBase(ABC):
     """The partition's data, and the actions common to primary and replica.
 
-    `standings` are those of the nodes that have reported their positions, including this one; `healed` are the nodes,
-    including this one, that have all records that the primary had when it opened. `damaged` are other nodes that may
-    have lost acknowledged records: they count only once healed. `stream` exists while this node is a primary that needs
-    nothing from others.
+    `standings` are those of the nodes that have reported their positions; `healed` are the nodes that have all records
+    that the primary had when it opened; both include this one. `damaged` are other nodes that may have lost
+    acknowledged records: they count only once healed. `stream` exists while this node is a primary that needs nothing
+    from others.
     """
 
     state: State

@@ -1,10 +1,10 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """The state machine of a partition at one node: changes of the primary, and healing of nodes to the same records.
 
-Source: mqbc::PartitionStateTable, without the parts about the reference's files. Rows mark departures: a primary that
-is replaced becomes a replica, whereas the reference ends the process; and a replica that missed a rollover during its
-healing is healed again. A replica with damaged files reports its position only once healed; its primary heals it as if
-it had no records.
+Source: mqbc::PartitionStateTable, without the parts about the reference's files. Departures are marked: a primary that
+is replaced becomes a replica, whereas the reference ends the process; a replica that missed a rollover during its
+healing is healed again; and a replica with damaged files is healed as if it had no records, and reports its position
+only then.
 """
 
 from __future__ import annotations

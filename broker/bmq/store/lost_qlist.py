@@ -5,7 +5,7 @@ The journal has the place in QLIST of each CREATION and ADDITION record, and its
 together they give the size of each record. The ledger knows queues and apps by key. Every record is rebuilt at its
 place, so that nodes with and without the original file agree. If the ledger lacks a name, nothing is made.
 
-If no sync point follows the newest record, its size is unknown. It is then built from the first state that the ledger
+The size of the newest record is unknown if no sync point follows. It is then built from the first state that the ledger
 has for it. If that is wrong, the primary's next record does not fit, and the primary heals this node. But if messages
 of the queue follow the record and several states are possible, nothing is made: with the wrong one, an app would never
 get these messages.

@@ -1,9 +1,9 @@
 """The records of a journal that matter to a rollover, found while the journal is written.
 
-A rollover looks for live messages among all records of a journal, and nothing is acknowledged meanwhile. In a full
-journal nearly all records are of messages that are gone. The sieve drops these in advance, a part of the journal at a
-time: the records of a message up to its deletion, the deletions themselves, and sync points. The rest, in order, yields
-the same messages, confirms and queues.
+A rollover looks for live messages among all records, and nothing is acknowledged meanwhile. In a full journal nearly
+all records are of messages that are gone. The sieve drops these in advance, a part of the journal at a time: the
+records of a message up to its deletion, the deletions themselves, and sync points. The rest, in order, yields the same
+messages, confirms and queues.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Certificates: a self-signed one for a process without a configured one, and those of a test authority.
 
-Some of RocketMQ's clients use TLS by default and do not verify the certificate. The original makes one for them
-(source: ProxyAndTlsProtocolNegotiator). It proves no identity.
-
-`cryptography` is imported when the first certificate is made: that takes 50 ms of a start.
+Some of RocketMQ's clients use TLS by default and do not verify the certificate; the original makes one for them
+(source: ProxyAndTlsProtocolNegotiator). It proves no identity. `cryptography`, which takes 50 ms, is imported when the
+first certificate is made.
 """
 
 from __future__ import annotations
