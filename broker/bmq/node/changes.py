@@ -255,7 +255,7 @@ def collect_idle_queues(holder: QueueHolder, keepalive_ms: int, domain: str | No
 
 
 def has_been_idle(queue: Queue, now_ms: int, keepalive_ms: int) -> bool:
-    """Return True after `keepalive_ms` idle; to be called periodically."""
+    """Return True if a queue has been idle for `keepalive_ms`; to be called periodically."""
     if not queue.is_idle:
         queue.upkeep.idle_since_ms = None
         return False

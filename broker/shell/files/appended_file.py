@@ -67,7 +67,7 @@ class AppendedFile:
     def replace(self, data: bytes) -> None:
         """Replace its content, atomically, on the disk.
 
-        Raises `OSError`: it then has the old content, or the new and is not sound.
+        Raises `OSError`: it then has its old content, or has the new one and is not sound.
         """
         fresh = self._path.with_name(f"{self._path.name}.tmp")
         fd = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

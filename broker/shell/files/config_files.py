@@ -27,7 +27,7 @@ class ConfigFile:
         return self._path
 
     def read(self) -> bytes:
-        """Read the file, or its previous copy if it is missing or empty, or b""."""
+        """Read the file, or its previous copy if it is missing or empty; return b"" if there is neither."""
         for path in (self._path, self._backup):
             try:
                 data = read_regular(path)
@@ -65,7 +65,7 @@ class ConfigFile:
     def _flush_folder(self) -> None:
         flush_folder(self._path.parent)
         if not self._is_folder_kept:
-            # The folder may be new. One that cannot be read is another account's, not new.
+            # The folder may be new. If it cannot be read, another account created it.
             with suppress(PermissionError):
                 flush_folder(self._path.parent.parent)
             self._is_folder_kept = True
