@@ -37,7 +37,7 @@ class Failed(Exception):
 class Environment:
     """The environment of commands. Configurations are in the reference's JSON: camelCase names, without empty members.
 
-    `clusters` lists the clusters that this node is in, then those that it is a proxy to; more may be added later.
+    `clusters` lists the clusters that this node is in, then its clusters as a proxy; more may be added later.
     `node_name` is its name there. `forget_domain` drops the cache entry of one domain, or of all (None); False if none.
     """
 

@@ -54,7 +54,7 @@ class Returning:
         self._runs: list[deque[Message]] = []
 
     def add(self, lot: Lot, wanted: Wanted | None = None) -> None:
-        """Take over a lot of messages, or those that are `wanted`."""
+        """Take over a lot of messages, less what is not `wanted`."""
         self._lots.append((lot, wanted))
 
     def sift(self, wanted: Wanted) -> None:

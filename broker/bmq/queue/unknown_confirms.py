@@ -137,7 +137,7 @@ class UnknownConfirms:
         return [app.app_id for app in self._apps.values() if app.times.get(guid, _NEVER_MS) > since_ms]
 
     def take(self) -> list[tuple[int, bytes, str]]:
-        """Take those that are not too old, oldest first: the time of each, the message's GUID, and the app."""
+        """Take the confirms that are not too old, oldest first: time, the message's GUID, and the app."""
         apps = self._apps
         if not apps:
             return []

@@ -1,5 +1,5 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A relay's confirms in flight. Those that may have been lost are sent to the next upstream, too.
+"""A relay's confirms in flight. The next upstream also gets confirms that may have been lost.
 
 An upstream accepts them only from a reader of the app. Without a reader, or after the relay is closed, they wait until
 a client opens the app again, which must not receive those messages.

@@ -409,7 +409,7 @@ class RelayQueue(Queue):
     def purged(self, guids: Sequence[Container[bytes]], *, heals: bool) -> None:
         """Drop the messages that the root has purged, even from consumers.
 
-        `guids` are those that this node's store had. While it `heals`, it learns of a purge late: later posts may be
+        `guids` are the ones that this node's store had. While it `heals`, it learns of a purge late: later posts may be
         here already.
         """
         self.arrivals.lacking.note_removed(guids)

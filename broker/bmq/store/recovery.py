@@ -187,7 +187,7 @@ def removed_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
 
 
 def deleted_guids(records: NDArray[np.void]) -> dict[bytes, bytes]:
-    """Collect the GUIDs like `removed_guids`, without those that purges remove."""
+    """Collect the GUIDs of `removed_guids` except purged ones."""
     deletions, _ = select(records, RecordType.DELETION)
     are_refused = is_refused(deletions)
     return guids_by_queue(deletions[~are_refused] if are_refused.any() else deletions)
