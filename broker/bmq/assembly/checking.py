@@ -1,6 +1,4 @@
-"""Faults of a configuration that otherwise only a start finds: in certificates, authenticators, credentials, the
-store.
-"""
+"""Faults of a configuration that otherwise only a start finds: certificates, authenticators, credentials, store."""
 
 from __future__ import annotations
 

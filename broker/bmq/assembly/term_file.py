@@ -1,7 +1,8 @@
 """The term of the last election that a node took part in, beside its store: it outlasts the process and the machine.
 
 A node that forgot its term could vote twice in one. So an unreadable file is an error and never means term 0, and each
-write is on the disk before it returns. Writes after the first overwrite the file's bytes: they need no further room.
+write is on the disk before it returns. The file is first made whole under another name; later writes overwrite its
+bytes, which needs no further room.
 """
 
 from __future__ import annotations

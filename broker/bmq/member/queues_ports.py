@@ -29,7 +29,7 @@ class Copies(Protocol):
     def read(self, partition_id: int, queue_key: bytes, guid: bytes) -> Content | None: ...
 
     def takes_pushes(self, partition_id: int) -> bool:
-        """Return True if this node's copy is complete and pushes can come, from the reference only if it is available."""
+        """Return True if this node's copy is complete and pushes can come: the reference's need it to be available."""
         ...
 
     def is_behind(self, node_id: int) -> bool:

@@ -1,10 +1,10 @@
 """A partition whose journal has no room for the records that its outstanding messages will need: it is only drained.
 
-This broker's primaries keep that room free; the reference's do not. A primary that takes over such a full journal
-writes records that remove messages while there is room, then rolls over, which makes room for twice as many, and so on.
-A confirm of one app among several frees no room: it is written only if there is also room for the removal of all
-messages. Otherwise it waits in memory until the removal of its message replaces it; if the process is killed before,
-the message is delivered to that app again.
+This broker's primaries keep that room free; the reference's do not, and files never grow beyond their limits. A primary
+that takes over such a full journal writes records that remove messages while there is room, then rolls over, which
+makes room for twice as many, and so on. A confirm of one app among several frees no room: it is written only if there
+is also room for the removal of all messages. Otherwise it waits in memory until the removal of its message replaces it;
+if the process is killed before, the message is delivered to that app again.
 
 Records are collected in memory (`broker.bmq.partition.held_records`), and sorted and written at the end of the step, or
 after a rollover in slices (`broker.bmq.partition.tight_rollover`).

@@ -162,9 +162,7 @@ class Rejects:
             self._source.gone((message,))
 
     def reject_all(self, stream: Stream) -> Wanted | None:
-        """Return a filter that counts the reject of each of a lost consumer's messages as it comes back: they may be
-        very many.
-        """
+        """Return a filter that counts the reject of each of a lost consumer's messages as it comes back."""
         attempts_max = self.attempts_max
         if attempts_max is None:
             return None

@@ -212,9 +212,7 @@ class RootQueue(Queue):
         posters.append((poster, queue_id, correlation_id))
 
     def _select_apps(self, message: Message, data: Buffer) -> int:
-        """Restrict a message to the apps whose domain subscriptions match it, and which have not confirmed it; return
-        their bits.
-        """
+        """Restrict a message to the apps that its domain subscriptions and confirms leave; return their bits."""
         confirmed = () if self.unknown_confirms is None else self.unknown_confirms.apps_of(message.guid)
         for app in self.apps.values():
             subscription = app.subscription

@@ -1,9 +1,9 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Rollover in slices: live records move to the next set of files while the current set is still written.
 
-The journal is walked once, up to its end at the beginning. A message that is alive when reached is carried over, with
-newer records about it. If nothing is written meanwhile, the result equals that of `broker.bmq.store.rollover` byte for
-byte. The old files remain in force until the new journal's header names its first sync point.
+The journal is walked once, up to the end that it has at first. A message that is alive when reached is carried over,
+with newer records about it. If nothing is written meanwhile, the result equals that of `broker.bmq.store.rollover` byte
+for byte. The old files remain in force until the new journal's header names its first sync point.
 """
 
 from __future__ import annotations
