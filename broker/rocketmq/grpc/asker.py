@@ -23,8 +23,7 @@ F = TypeVar("F", Topic, GroupConfig)
 class ClientAsker:
     """A client in one call; a fault in handling an answer ends that call. See `calling.Asker`.
 
-    `seal` signs a request as the user who calls; `failed` ends the call with a reason. `is_guarded`: brokers check the
-    caller.
+    `seal` signs a request as the caller; `failed` ends the call. With `is_guarded`, brokers check the caller.
     """
 
     def __init__(
@@ -54,31 +53,25 @@ class ClientAsker:
 
     @property
     def request_timeout_ms(self) -> int:
-        """The time that the client gives its requests, by its settings."""
         return 0 if self.client.settings is None else ms_of(self.client.settings.request_timeout)
 
     @property
     def is_present(self) -> bool:
-        """True if its stream of Telemetry is open."""
         return self.client.telemetry is not None
 
     def go_on(self, work: Callable[[], None]) -> None:
-        """Do more for the call, later; a fault ends the call."""
         try:
             work()
         except Exception as error:
             self._failed(error)
 
     def knows(self, broker: str) -> bool:
-        """Return False if there is certainly no broker of that name."""
         return self._backend.knows(broker)
 
     def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
-        """Go on with a topic."""
         self._backend.find_topic(name, partial(self._go_on_with, then))
 
     def find_group(self, name: str, topic: str | None, then: Callable[[GroupConfig], None]) -> None:
-        """Go on with a group that consumes a topic."""
         self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
     def _go_on_with(self, then: Callable[[F], None], found: F | CallRejected) -> None:
@@ -94,7 +87,6 @@ class ClientAsker:
         self._link().ask(broker, self.seal(frame), partial(self._take, done), wait_ms)
 
     def join(self, frame: Frame, producer_groups: Collection[str], done: Done) -> None:
-        """Make the client known."""
         self._link().join(self.seal(frame), producer_groups, partial(self._take, done))
 
     def _link(self) -> Link:

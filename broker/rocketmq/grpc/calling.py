@@ -15,7 +15,7 @@ __all__ = ["Answer", "Asked", "CallingClient", "Handler", "Handlers"]
 
 
 class CallingClient(Protocol):
-    """The client that calls, for which brokers are asked."""
+    """The client of a call, for which brokers are asked."""
 
     @property
     def client_id(self) -> str: ...
@@ -25,7 +25,7 @@ class CallingClient(Protocol):
 
     @property
     def version(self) -> str:
-        """The version of its library, as stated in the call; empty if it is not."""
+        """The version of its library, "" if the call states none."""
         ...
 
     @property
@@ -35,7 +35,7 @@ class CallingClient(Protocol):
 
     @property
     def request_timeout_ms(self) -> int:
-        """The time that it gives its requests, by its settings; 0 if they do not say."""
+        """The time that it gives its requests, by its settings; 0 if unknown."""
         ...
 
     @property
@@ -49,7 +49,7 @@ class CallingClient(Protocol):
         ...
 
     def go_on(self, work: Callable[[], None]) -> None:
-        """Do more for the call, later; a fault or a `Rejected` ends it."""
+        """Continue the call later; a fault or a `Rejected` ends it."""
         ...
 
     def knows(self, broker: str) -> bool:
@@ -57,15 +57,15 @@ class CallingClient(Protocol):
         ...
 
     def find_topic(self, name: str, then: Callable[[Topic], None]) -> None:
-        """Go on with a topic, now or later; the call ends if there is none."""
+        """Call `then` with a topic, now or later; the call ends if there is none."""
         ...
 
     def find_group(self, name: str, topic: str | None, then: Callable[[GroupConfig], None]) -> None:
-        """Go on with a group that consumes a topic, now or later."""
+        """Call `then` with a group that consumes a topic, now or later."""
         ...
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
-        """Ask the broker of a name; `done` gets the answer later. See `backend.Link`.
+        """Ask a broker; `done` gets the answer later. See `backend.Link`.
 
         Both may raise `Rejected`, as a handler may.
         """
@@ -77,7 +77,7 @@ class CallingClient(Protocol):
 
 
 class Asked(NamedTuple):
-    """A call: its request, its client, its time, and the time that is left (None: any)."""
+    """A call: its request, client and time, and the time left (None: any)."""
 
     request: Message
     client: CallingClient
@@ -86,7 +86,6 @@ class Asked(NamedTuple):
     is_over: Callable[[], bool]
 
 
-# Takes the answer.
 Answer = Callable[[Message], None]
 # Carries out a call, now or later. Raises `Rejected` to refuse it.
 Handler = Callable[[Asked, Answer], None]

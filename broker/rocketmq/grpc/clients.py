@@ -1,7 +1,7 @@
 """The clients of version 5: their settings, their groups, and the stream by which brokers send them requests.
 
 Source: GrpcClientSettingsManager, ClientActivity. A client sends its settings over the stream of Telemetry, and gets
-the effective ones as an answer; its groups go to the broker as the heartbeats of other clients do.
+the effective ones in answer; its groups go to the broker as other clients' heartbeats do.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from formats.rocketmq.remoting.frame import Frame, LanguageCode
 
 __all__ = ["ClientCalls", "GrpcClient"]
 
-# Maximum size of a client's settings, which are kept while it is connected.
+# Settings are kept while the client is connected.
 _SETTINGS_BYTES_MAX: Final = 64 << 10
 _PRODUCER_ATTEMPTS: Final = 3
 _PRODUCER_FIRST_MS, _PRODUCER_LAST_MS = 10, 1_000
 _FACTOR: Final = 2.0
 _BATCH: Final = 32
 _POLL_MS: Final = 20_000
-# The longest time that the type of durations can have, in milliseconds.
+# The maximum of the type of durations, in ms.
 _DURATION_MS_MAX: Final = 315_576_000_000_000
 _CLIENT_TYPES: Final = frozenset(each.value for each in ClientType)
 _CONSUME_TYPES: Final = {
@@ -56,7 +56,7 @@ _CONSUME_TYPES: Final = {
 
 
 class GrpcClient:
-    """A client: its identity, its settings if it has sent them, and its open stream of Telemetry if it has one.
+    """A client: its identity, and its settings and open stream of Telemetry, if any.
 
     `user` is the user of its calls, where access is checked.
     """
@@ -73,7 +73,7 @@ class GrpcClient:
 
 
 class ClientCalls:
-    """Handles settings and heartbeats of clients. `find` returns the client of a call, `leave` forgets it."""
+    """Handles settings and heartbeats. `find` returns the client of a call, `leave` forgets it."""
 
     def __init__(self, find: Callable[[Asked], GrpcClient], leave: Callable[[GrpcClient], None]) -> None:
         self._find = find
@@ -85,7 +85,7 @@ class ClientCalls:
         }
 
     def _command(self, asked: Asked, answer: Answer) -> None:
-        """Handle a command of the stream of Telemetry. Only settings are answered."""
+        """Handle a command of the stream of Telemetry; only settings are answered."""
         if asked.request.WhichOneof("command") != "settings":
             return
         told = asked.request.settings
@@ -154,18 +154,18 @@ class ClientCalls:
 
 
 def _name_of(client_type: int) -> str:
-    """Return the name of a type of clients, which may be an unknown one."""
+    """Return the name of a type of clients, known or not."""
     return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
 
 
 def _join(asked: Asked, client: GrpcClient, settings: Message, done: Callable[[Frame], None]) -> None:
-    """Register a client. Producers have no groups any more: the name of a topic is that of the group."""
+    """Register a client. Producers have no groups: a topic's name is the group's."""
     groups = [topic.name for topic in settings.publishing.topics]
     asked.client.join(_heartbeat(client, settings), groups, done)
 
 
 def _heartbeat(client: GrpcClient, settings: Message) -> Frame:
-    """Make the remoting heartbeat of a client. Raises `CallRejected`."""
+    """Make a client's remoting heartbeat. Raises `CallRejected`."""
     consumers, producers = [], []
     if settings.WhichOneof("pub_sub") == "publishing":
         producers = [ProducerData(topic.name) for topic in settings.publishing.topics]
@@ -222,5 +222,5 @@ def _exponential(backoff: Message, first_ms: int, last_ms: int, factor: float) -
 
 
 def _duration(ms: int) -> Message:
-    """Make a duration of a number set by an administrator, which may be any number."""
+    """Make a duration of an administrator's number, which may be any."""
     return duration_of_ms(min(max(ms, 0), _DURATION_MS_MAX))

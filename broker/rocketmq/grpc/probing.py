@@ -1,7 +1,7 @@
-"""The standard services of gRPC for probes: health (Kubernetes, balancers) and reflection (grpcurl).
+"""The standard gRPC services for probes: health (Kubernetes, balancers) and reflection (grpcurl).
 
-Their calls need no client id and no rights. They reveal nothing beyond what connecting reveals, and keep no state
-except open calls, which end with their connection.
+Their calls need no client id and no rights. They reveal no more than connecting does, and keep only open calls, which
+end with their connection.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from formats.rocketmq.grpc.probing import HEALTH, REFLECTIONS, ServingStatus
 
 __all__ = ["Health", "Reflection", "Services"]
 
-# Maximum size of a request.
+# Per request.
 _BYTES_MAX: Final = 4 << 10
-# Maximum number of watches over all connections, and of one. Checks have no bound but that on calls: no client can have
-# those of others fail.
+# Maximum of watches over all connections, and of one. Checks are bounded only as calls are: no client can make those of
+# others fail.
 _WATCHES_MAX: Final = 1_000
 _SESSION_WATCHES_MAX: Final = 16
-# Maximum number of calls for reflection over all connections.
+# The maximum over all connections.
 _REFLECTIONS_MAX: Final = 1_000
-# Maximum number of requests of a call for reflection. Each answer may have the size of all files.
+# The maximum of a call for reflection. Each answer may have the size of all files.
 _REQUESTS_MAX: Final = 100
 
 
 class Services:
-    """All services of a port: each call goes to the one that its path names, or else to `messaging`."""
+    """All services of a port: a call's path names its service, or `messaging` takes it."""
 
     def __init__(self, messaging: Service, lacks: Callable[[], str | None]) -> None:
         self._messaging = messaging
@@ -68,7 +68,7 @@ def _prefix(declared: Declared) -> str:
 
 
 class _Probed:
-    """A service for probes. It keeps nothing for a client beyond its open calls."""
+    """A service for probes, which keeps only open calls."""
 
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
@@ -95,7 +95,7 @@ class Health(_Probed):
     def __init__(self, lacks: Callable[[], str | None]) -> None:
         super().__init__(HEALTH)
         self._lacks = lacks
-        # Whether this port has the service that a call asks for; and for a watch, the status that it was sent last.
+        # Whether this port has the requested service; and for a watch, the status sent last.
         self._asked: dict[Call, bool] = {}
         self.watches: dict[Call, ServingStatus] = {}
 
@@ -130,7 +130,7 @@ class Health(_Probed):
         self.watches.pop(call, None)
 
     def tick(self) -> None:
-        """Send the watches a status that has changed."""
+        """Send the watches a changed status."""
         if not self.watches:
             return
         status = self._status()

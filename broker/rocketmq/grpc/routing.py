@@ -1,6 +1,6 @@
 """Calls about routes: the queues of a topic, and the queues that a consumer reads (source: RouteActivity).
 
-Clients keep using their configured endpoints: every queue is at the address that the call states.
+Clients keep their configured endpoints: every queue is at the address that the call states.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ from formats.rocketmq.remoting.bodies.routes import QueueData
 
 __all__ = ["RouteCalls"]
 
-# For each queue, the answer repeats the call's topic and endpoints, which are bounded therefore.
+# The answer repeats the call's topic and endpoints for each queue.
 _REPEATED_BYTES_MAX: Final = 4 << 10
 _READ, _WRITE = int(route_bodies.Permission.READ), int(route_bodies.Permission.WRITE)
 
 
 class RouteCalls:
-    """Answers from the known topics."""
-
     def __init__(self) -> None:
         self.handlers: Handlers = {"QueryRoute": self._route, "QueryAssignment": self._assign}
 
@@ -74,7 +72,6 @@ class RouteCalls:
 
 
 def _permissions(queues: QueueData) -> list[Permission]:
-    """Return the permission of each queue of a topic at a broker."""
     reads, writes = queues.perm & _READ, queues.perm & _WRITE
     if not reads and not writes:
         return [Permission.NONE] * max(1, queues.read_queue_nums, queues.write_queue_nums)
@@ -86,7 +83,7 @@ def _permissions(queues: QueueData) -> list[Permission]:
 
 
 def _add_assignments(response: Message, request: Message, queues: QueueData, *, in_order: bool) -> None:
-    """Add the queues of a broker that a consumer reads: each, or one that stands for all."""
+    """Add the queues of a broker that a consumer reads: each, or one for all."""
     if not queues.perm & _READ or not queues.read_queue_nums:
         return
     permission = Permission.READ_WRITE if queues.perm & _WRITE else Permission.READ

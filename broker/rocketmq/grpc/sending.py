@@ -39,7 +39,7 @@ _RECALLED = codec_of(RecallMessageResponse)
 _DEFAULT_QUEUES: Final = 4
 _INT_MAX: Final = (1 << 31) - 1
 
-# Outcomes with which the message is stored nevertheless.
+# With these outcomes the message is stored nevertheless.
 _DOUBTFUL: Final[dict[int, Code]] = {
     ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
@@ -48,7 +48,7 @@ _DOUBTFUL: Final[dict[int, Code]] = {
 
 
 class Sending:
-    """Has messages stored, in queues of its choice."""
+    """Stores messages in queues of its choice."""
 
     def __init__(self, transactions: GrpcTransactions) -> None:
         self._transactions = transactions
@@ -63,7 +63,7 @@ class Sending:
         topic = check_topic(messages[0].topic)
         if any(message.topic != messages[0].topic for message in messages[1:]):
             raise CallRejected(Code.MESSAGE_CORRUPTED, "topic in message is not same")
-        # Producers have no groups any more; the topic's name is that of the group, for checks of transactions.
+        # Producers have no groups: the topic's name is the group's, for checks of transactions.
         host, now_ms = asked.client.host, asked.now_ms
         properties = [properties_of(message, topic, host, now_ms) for message in messages]
         asked.client.find_topic(topic, lambda found: self._store(asked, found, messages, properties, answer))
@@ -71,7 +71,7 @@ class Sending:
     def _store(
         self, asked: Asked, topic: Topic, messages: list[Message], properties: list[dict[str, str]], answer: Answer
     ) -> None:
-        """Have the messages stored, once all are known to be allowed."""
+        """Store the messages, once all are known to be allowed."""
         pairs = zip(messages, properties, strict=True)
         frames = [self._frame(topic, message, each, asked) for message, each in pairs]
         response = make("SendMessageResponse")
@@ -83,7 +83,7 @@ class Sending:
             asked.client.ask(broker, frame, done)
 
     def _frame(self, topic: Topic, message: Message, properties: dict[str, str], asked: Asked) -> tuple[str, Frame]:
-        """Make the request by which a message is stored, and choose the broker for it. Raises `CallRejected`."""
+        """Make the request that stores a message, and choose its broker. Raises `CallRejected`."""
         _check_type(topic, message_type(properties))
         broker, queue_id = self._place(topic, message)
         header = SendMessageRequestV2(
@@ -102,7 +102,6 @@ class Sending:
         return broker, frame
 
     def _place(self, topic: Topic, message: Message) -> tuple[str, int]:
-        """Return the broker and the queue for a message. Raises `CallRejected`."""
         count = sum(each for _, each in topic.writes)
         if count < 1:
             raise CallRejected(Code.FORBIDDEN, "no writable queue")
@@ -144,7 +143,7 @@ class Sending:
         if left:
             return
         if len(response.entries) == 1 and frame.code != ResponseCode.SUCCESS and frame.code not in _DOUBTFUL:
-            # A refusal by the broker has no results.
+            # A refused message has no results.
             answer(make("SendMessageResponse", status=entry.status))
             return
         response.status.CopyFrom(joint({each.status.code for each in response.entries}, ""))
@@ -157,7 +156,7 @@ class Sending:
 
         def found(topic: Topic) -> None:
             _check_type(topic, MessageType.DELAY)
-            # Any broker refuses a handle that cannot be read.
+            # Any broker refuses an invalid handle.
             broker = broker_of_handle(request.recall_handle) or next((name for name, _ in topic.writes), "")
             asked.client.ask(broker, Frame(RequestCode.RECALL_MESSAGE, 0, ext_fields=_RECALL.write(header)), done)
 
@@ -173,7 +172,7 @@ class Sending:
 
 
 def _check_type(topic: Topic, kind: MessageType) -> None:
-    """Check that a topic accepts a type of messages. Raises `CallRejected`."""
+    """Raise `CallRejected` unless a topic accepts a type of messages."""
     if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
     expected = topic.types

@@ -1,6 +1,6 @@
 """The gRPC service: assigns each call to its client and to the part that carries it out.
 
-Every client has a link of its own to the brokers, over which the requests of its calls go. See `backend`.
+Every client has its own link to the brokers for the requests of its calls; see `backend`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _TELEMETRY: Final = "Telemetry"
 _RECEIVE: Final = "ReceiveMessage"
 _SEND: Final = "SendMessage"
 _SUBSCRIBE_LITE: Final = "SyncLiteSubscription"
-# Maximum size of messages that carry no user data.
+# The maximum for messages without user data.
 _BARE_BYTES_MAX: Final = 1 << 20
-# Maximum number of fields in a request, with repetitions; repeated ones are counted again when they are read.
+# The maximum for a request, with repetitions; repeated ones are counted again when they are read.
 _FIELDS_MAX: Final = 1_100
 # Clients name all lite topics that they are subscribed to.
 _LITE_FIELDS_MAX: Final = 16_384
@@ -59,19 +59,19 @@ _EXPIRED_MS: Final = 120_000
 _ID_MAX: Final = 255
 _FAULT: Final = "a fault of this broker"
 
-# Maximum sizes of the messages of one call, which has one or is a stream of small ones, and of all calls.
+# The maxima for the messages of one call, which has one or is a stream of small ones, and of all calls.
 _MESSAGES_MAX: Final = 16
 _BYTES_MAX: Final = 64 << 20
 
 _ALL_MAX: Final = 50_000
-# There may be many clients at one address, but they must leave room for others.
+# An address may have many clients, but must leave room for others.
 _ADDRESS_MAX: Final = 5_000
 
 
 class GrpcClients:
     """The clients by address, user and id.
 
-    Ids are not secret: the id alone gives no access to a client of another host or user.
+    Ids are not secret: an id alone gives no access to a client of another host or user.
     """
 
     def __init__(self, all_max: int = _ALL_MAX, address_max: int = _ADDRESS_MAX) -> None:
@@ -84,7 +84,7 @@ class GrpcClients:
         return len(self._clients)
 
     def __iter__(self) -> Iterator[GrpcClient]:
-        """Yield a snapshot of all clients; clients may be forgotten meanwhile."""
+        """Yield a snapshot: clients may be forgotten meanwhile."""
         return iter(list(self._clients.values()))
 
     def get(self, address: str, client_id: str, user: str = "") -> GrpcClient | None:
@@ -98,13 +98,12 @@ class GrpcClients:
             raise CallRejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
 
     def add(self, client: GrpcClient) -> None:
-        """Add a client, of an address and id that has none."""
+        """Add a client whose address, user and id are new."""
         address = client.host.address
         self._clients[address, client.user, client.client_id] = client
         self._counts[address] += 1
 
     def discard(self, client: GrpcClient) -> None:
-        """Forget a client, if it is known."""
         address = client.host.address
         if self.get(address, client.client_id, client.user) is not client:
             return
@@ -169,7 +168,7 @@ class _Open(NamedTuple):
 class GrpcService:
     """All clients and their calls; see `session.Service` and `node.Part`.
 
-    Probes of the port's health learn that it does not serve while `lacks` returns a text.
+    Health probes see the port as not serving while `lacks` returns a text.
     """
 
     def __init__(
@@ -223,14 +222,14 @@ class GrpcService:
         if name != _SEND:
             call.bound_messages(_BARE_BYTES_MAX)
         if self._access.is_on:
-            # A caller that is refused must leave no state.
+            # A refused caller must leave no state.
             self._held.begin(call)
             self._access.authenticate(call.headers, partial(self._authenticated, call, name))
         else:
             self._admit(call, name)
 
     def _authenticated(self, call: Call, name: str, reason: CallRejected | None) -> None:
-        """Continue a call once its caller is known, unless it is over meanwhile."""
+        """Continue a call once its caller is known, unless it has ended."""
         held = self._held.end(call)
         if held is None:
             return
@@ -248,11 +247,11 @@ class GrpcService:
             self.cancelled(call)
 
     def _admit(self, call: Call, name: str) -> None:
-        """Have a call carried out as soon as its request is there."""
+        """Carry out a call as soon as its request is complete."""
         try:
             client = self._client(call)
         except CallRejected as rejected:
-            # As with other reasons, the answer to the request states it.
+            # The answer to the request gives the reason, as it does for others.
             self._rejected[call] = rejected
             return
         self._open[call] = _Open(name, METHODS[name], client, [])
@@ -301,7 +300,6 @@ class GrpcService:
             opened.client.telemetry = None
 
     def disconnected(self, session: GrpcSession) -> None:
-        """Forget a connection."""
         self._sessions.pop(session, None)
 
     def _carry_out(self, call: Call, opened: _Open, data: bytes) -> None:
@@ -325,7 +323,7 @@ class GrpcService:
             self._failed(call, name, error)
 
     def _run(self, call: Call, name: str, client: GrpcClient, request: Message, reason: CallRejected | None) -> None:
-        """Carry out a call that is allowed, unless it is over meanwhile."""
+        """Carry out an allowed call, unless it has ended."""
         failed = partial(self._failed, call, name)
         if reason is not None:
             failed(reason)
@@ -354,7 +352,6 @@ class GrpcService:
         self._open.pop(call, None)
 
     def _reject(self, call: Call, name: str, rejected: CallRejected) -> None:
-        """Answer with the reason why a call is refused."""
         if name == _TELEMETRY:
             inner = rejected.code >= Code.INTERNAL_ERROR
             code = GrpcStatus.INTERNAL if inner else GrpcStatus.INVALID_ARGUMENT
@@ -382,7 +379,7 @@ class GrpcService:
     # -- clients
 
     def _client(self, call: Call) -> GrpcClient:
-        """Return the client that calls, known from now on. Raises `CallRejected`."""
+        """Return the calling client, which is known from now on. Raises `CallRejected`."""
         client_id = call.headers.get("x-mq-client-id", "")
         if not client_id.strip() or len(client_id) > _ID_MAX:
             raise CallRejected(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -401,13 +398,12 @@ class GrpcService:
         return client
 
     def _dismiss(self, client: GrpcClient) -> None:
-        """Forget a client that unregisters."""
         self._leave_client(client, GrpcStatus.OK, "")
 
     def _leave_client(
         self, client: GrpcClient, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
     ) -> None:
-        """Forget a client, have the broker forget it, and end its calls."""
+        """Forget a client, here and at the broker, and end its calls."""
         self._clients.discard(client)
         link = client.link
         if link is not None:
@@ -448,7 +444,7 @@ class GrpcService:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Pass on the brokers' answers. Return True if that led to new requests."""
+        """Pass on the brokers' answers; return whether that led to new requests."""
         return self._backend.end_step()
 
     def tick(self) -> None:
@@ -464,7 +460,6 @@ class GrpcService:
                 self._leave_client(client)
 
     def leave(self) -> None:
-        """Prepare for the end of the process."""
         for session in list(self._sessions):
             session.leave()
         self._backend.leave()

@@ -22,8 +22,8 @@ __all__ = [
     "topic_not_found",
 ]
 
-# The codes of frames that replace an answer that a broker has not given: it was late, the broker cannot be reached or
-# was lost, or there is no broker of the name. No broker sends codes below 0.
+# Codes of frames in place of a broker's answer: it was late, the broker cannot be reached or was lost, or no broker has
+# the name. No broker sends codes below 0.
 NO_ANSWER: Final = -101
 UNREACHABLE: Final = -102
 NO_BROKER: Final = -103
@@ -44,7 +44,7 @@ _CODES: Final[dict[int, Code]] = {
 
 
 class CallRejected(Exception):
-    """A refused call: the code of the answer, and its text."""
+    """The code and the text of the answer to a refused call."""
 
     def __init__(self, code: Code, text: str) -> None:
         super().__init__(text)
@@ -65,7 +65,7 @@ def topic_not_found(name: str) -> CallRejected:
 
 
 def not_asked(code: int, text: str) -> Frame:
-    """Make the frame for an answer that a broker has not given: with one of the codes here or of `ResponseCode`."""
+    """Make the frame in place of a broker's answer, with a code from here or from `ResponseCode`."""
     return Frame(code, 0, _RESPONSE, text)
 
 
@@ -75,7 +75,7 @@ def rejection(answer: Frame) -> CallRejected:
 
 
 def joint(codes: set[int], nothing: str) -> Message:
-    """Make the status of an answer with several results; `nothing` is the text if there are none."""
+    """Make the status of an answer with several results; `nothing` is the text for none."""
     if codes == _ALL_WELL:
         return OK
     if not codes:

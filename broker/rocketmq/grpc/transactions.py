@@ -1,9 +1,8 @@
 """Calls that end transactions, and the broker's checks of open ones.
 
-Source: EndTransactionActivity, TransactionProcessor, AbstractTransactionService.
-
-Clients know a transaction by its id only. The place of its prepared message is known from the answer to storing it, or
-from the broker's check, and is kept here for a while.
+Source: EndTransactionActivity, TransactionProcessor, AbstractTransactionService. Clients know a transaction by its id
+only. The place of its prepared message, from the answer to storing it or from the broker's check, is kept here for a
+while.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class _Place(NamedTuple):
 
 
 class GrpcTransactions:
-    """The open transactions of clients of this process."""
+    """The open transactions of this process's clients."""
 
     def __init__(self) -> None:
         # Oldest first.
@@ -55,7 +54,6 @@ class GrpcTransactions:
     def begun(
         self, topic: str, transaction_id: str, broker: str, queue_offset: int, commit_log_offset: int, now_ms: int
     ) -> None:
-        """Note where the prepared message of a transaction is."""
         key = (topic, transaction_id)
         self._places.pop(key, None)
         self._places[key] = _Place(broker, queue_offset, commit_log_offset, now_ms + _KEPT_MS)
@@ -63,7 +61,6 @@ class GrpcTransactions:
             del self._places[next(iter(self._places))]
 
     def tick(self, now_ms: int) -> None:
-        """Forget old transactions."""
         while self._places and self._places[key := next(iter(self._places))].until_ms <= now_ms:
             del self._places[key]
 
@@ -100,9 +97,9 @@ class GrpcTransactions:
         asked.client.ask(place.broker, Frame(RequestCode.END_TRANSACTION, 0, ext_fields=_END.write(header)), done)
 
     def orphan(self, broker: str, frame: Frame, topics: Collection[str], now_ms: int) -> Message | None:
-        """Make the command that asks a producer for the outcome of a transaction, from the broker's request.
+        """Make the command that asks a producer for a transaction's outcome, from the broker's request.
 
-        Return None if the request cannot be read, or its topic is none of the producer's `topics`.
+        None if the request is invalid, or its topic is not among the producer's `topics`.
         """
         try:
             header = _CHECK.read(frame.ext_fields or {})

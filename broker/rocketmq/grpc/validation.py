@@ -57,13 +57,12 @@ def check_lite_topic(name: str) -> str:
 
 
 def check_count(count: int, what: str) -> None:
-    """Check the number of things in one request. Raises `CallRejected`."""
     if count > _COUNT_MAX:
         raise CallRejected(Code.BAD_REQUEST, f"too many {what}: {count}, max is {_COUNT_MAX}")
 
 
 def check_size(part: Message, what: str, bytes_max: int) -> None:
-    """Check the size of a part of a request that is kept or repeated. Raises `CallRejected`."""
+    """Raise `CallRejected` for a part that is too large to be kept or repeated."""
     size = part.ByteSize()
     if size > bytes_max:
         raise CallRejected(Code.BAD_REQUEST, f"the {what} is too large: {size} bytes, max is {bytes_max}")

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 
 
 class Arrivals:
-    """Puts messages into the store; at the end of the step, answers waiting requests with all that came in it."""
+    """Puts messages into the store; the step's end answers waiting requests with all of its messages."""
 
     def __init__(self, store: MessageStore, puller: Puller, statistics: Statistics) -> None:
         self._store = store
@@ -29,16 +29,16 @@ class Arrivals:
         self._puller = puller
         self._others: list[Callable[[str, int, int], None]] = []
         self._statistics = statistics
-        # The number of messages that came in this step, and their bytes in the log, by queue.
+        # The step's messages, and their bytes in the log, by queue.
         self._arrived: dict[tuple[str, int], list[int]] = {}
-        # Queues of lite topics that got messages, beside their own queues.
+        # Queues of lite topics that got messages beside their own queues.
         self._lite: dict[tuple[str, int], None] = {}
         # Queues with messages that became readable; without holding back, messages are readable at once.
         self._shown: dict[tuple[str, int], None] = {}
         store.tell_shown(lambda topic, queue_id: self._shown.setdefault((topic, queue_id)))
 
     def tell(self, other: Callable[[str, int, int], None]) -> None:
-        """Have `other` called for new messages with the topic, the queue and the time."""
+        """Call `other` for new messages with the topic, the queue and the time."""
         self._others.append(other)
 
     def put(self, message: Message, now_ms: int, properties: Mapping[str, str] | None = None) -> Stored:
@@ -64,7 +64,6 @@ class Arrivals:
             raise Inconsistent("storing messages", error) from error
 
     def put_all(self, messages: Sequence[PlainMessage], now_ms: int) -> list[Placed]:
-        """Store messages; see `Writer.put_all`."""
         end = self._store.log.end
         try:
             return self._writer.put_all(messages, now_ms)
@@ -74,11 +73,11 @@ class Arrivals:
             raise Inconsistent("storing messages", error) from error
 
     def _is_as_before(self, end: int, error: Exception) -> bool:
-        """Return whether the message itself, not the disk, made storing fail, and the log still ends at `end`."""
+        """Return whether the message, not the disk, made storing fail, and the log still ends at `end`."""
         return not isinstance(error, OSError) and self._store.log.end == end
 
     def arrived(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        """Count messages that were stored, also copies of the master's; the step's end answers the waiting requests."""
+        """Count stored messages, copies of the master's included; the step's end answers the waiting requests."""
         counts = self._arrived.get((topic, queue_id))
         if counts is None:
             self._arrived[topic, queue_id] = [messages, size]

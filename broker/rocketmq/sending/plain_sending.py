@@ -1,14 +1,13 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
-"""A fast path for plain messages, as most are, with the same result as `sending.Sender`.
+"""A fast path for plain messages, with the same result as `sending.Sender`.
 
-It is an inline cache in three levels, filled from the results of the sender, which handles the first request of each
-kind. A `_RequestTemplate` is for requests with nearly the same header (`formats.rocketmq.fast.send_frames`): whether
-the topic may be written to, and the other fields of the record. A `_PropertyTemplate` is for messages with the same
-names of properties: those that the broker adds, and the order in which all are stored. A `_MessageTemplate` is the
-whole result, for messages that differ in their unique ids only.
+It is an inline cache in three levels, filled by the sender's first result of each kind. A `_RequestTemplate` is for
+requests with nearly the same header (`formats.rocketmq.fast.send_frames`): whether the topic is writable, and the
+record's other fields. A `_PropertyTemplate` is for messages with the same names of properties: the added ones, and the
+stored order of all. A `_MessageTemplate` is the whole result, for messages that differ only in their unique ids.
 
-A message then takes a few look-ups, and all messages that a connection has delivered are stored together. The sender
-handles every other request: delayed messages, transactions, retries, batches, properties without a value, any fault.
+All messages that a connection has delivered are stored together. The sender handles every other request: delayed
+messages, transactions, retries, batches, properties without a value, any fault.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from formats.schema import Buffer
 
 __all__ = ["PlainSender"]
 
-# Caches at most WAYS_MAX ways and forms per connection; beyond that, requests take the slow path.
+# The maxima of a connection; further requests take the slow path.
 WAYS_MAX: Final = 64
 FORMS_MAX: Final = 4
 SHAPES_MAX: Final = 256
@@ -64,7 +63,7 @@ _MARK: Final = re.compile(rb"\x00(\d+)\x00")
 
 
 class _PropertyTemplate:
-    """Properties with the same names in the same order: where the values go in the stored properties."""
+    """Properties with the same names in the same order: the places of the values in the stored properties."""
 
     __slots__ = ("keys_at", "pick", "template", "unique_at")
 
@@ -78,7 +77,7 @@ class _PropertyTemplate:
         self.template = template
         self.pick = pick
         self.unique_at = unique_at
-        # The places of the values that make other keys of the index, by their names.
+        # By name, the places of the values that make other keys of the index.
         self.keys_at = keys_at
 
 
@@ -102,7 +101,7 @@ class _RequestTemplate:
 
 
 class _MessageTemplate:
-    """Requests of a way whose properties differ in the unique id only."""
+    """Requests of a way whose properties differ only in the unique id."""
 
     __slots__ = ("before_id", "behind_id", "hashes", "posted", "tags_code", "way")
 
@@ -117,7 +116,7 @@ class _MessageTemplate:
 
 
 class _ConnectionCache:
-    """The ways and forms of a connection, and the common fields of its last message that had no form."""
+    """The ways and forms of a connection, and the common fields of its last message without a form."""
 
     __slots__ = ("forms", "last", "ways")
 
@@ -127,8 +126,8 @@ class _ConnectionCache:
         self.last: tuple[PostedRest, list[bytes]] | None = None
 
 
-# A message at the front of a connection's input, with the data for its answer: its template, its unique id and number,
-# and the end of its request. A plain tuple, as one is made for each message.
+# A message at the front of a connection's input, its template, its unique id and number, and the end of its request. A
+# plain tuple, as one is made for each message.
 _Accepted = tuple[PlainMessage, _RequestTemplate, bytes, bytes, int]
 
 
@@ -136,7 +135,7 @@ _UNKNOWN: Final = _PropertyTemplate(b"", tuple, 0, {})
 
 
 class PlainSender:
-    """Stores plain messages: those at the front of a connection's input, and those in frames."""
+    """Stores plain messages: from the front of a connection's input, or in frames."""
 
     def __init__(
         self, options: BrokerOptions, topics: Topics, arrivals: Arrivals, sender: Sender, wall_ms: Callable[[], int]
@@ -160,7 +159,6 @@ class PlainSender:
         self._answers = {each: answer_maker(each, self._options.address, fields) for each in HeaderEncoding}
 
     def disconnected(self, session: Peer) -> None:
-        """Drop the cache of a connection."""
         self._known.pop(session, None)
 
     def send(self, request: Frame, peer: Peer, now_ms: int) -> Frame | None:
@@ -183,7 +181,7 @@ class PlainSender:
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=self._fields | own)
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Store the plain messages at the front of `data[at:end]`, and answer; where the first other frame begins."""
+        """Store and answer the plain messages at the front of `data[at:end]`; return where the first other frame begins."""
         known = self._known.get(session)
         if known is None:
             place = frame_place(data, at, end)
@@ -206,7 +204,6 @@ class PlainSender:
     def _read(
         self, known: _ConnectionCache, data: memoryview, at: int, end: int, session: Session, now_ms: int
     ) -> list[_Accepted]:
-        """Read the plain messages at the front of `data[at:end]`."""
         accepted: list[_Accepted] = []
         edition = self._topics.kept.edition
         if known.forms and known.forms[0].way.edition is not edition:
@@ -268,7 +265,7 @@ class PlainSender:
     def _message(
         self, way: _RequestTemplate, shape: _PropertyTemplate, posted: Posted, data: Buffer
     ) -> PlainMessage | None:
-        """Make the message to be stored. None if the sender must handle it."""
+        """Make the message to be stored; None if the sender must handle it."""
         _, queue_id, born_ms, pieces, _, body_at, end = posted
         values = pieces[1::2]
         if queue_id >= way.queues or end - body_at > self._body_max:
@@ -294,14 +291,14 @@ class PlainSender:
         posted: Posted,
         message: PlainMessage,
     ) -> None:
-        """Cache the form of a message if the one before it had the same: more of them are likely."""
+        """Cache the form of a message if the one before it had the same: more are likely."""
         rest = posted.properties[: shape.unique_at] + posted.properties[shape.unique_at + 1 :]
         last, known.last = known.last, (posted.rest, rest)
         if last is None or last[0] != posted.rest or last[1] != rest:
             return
         unique_id = posted.properties[shape.unique_at]
         form = form_of(posted, shape.unique_at)
-        # The end of the record has the id in the same place as the first of its kind, and once only.
+        # The id is in the same place in each record of the form, and there only.
         if form is None or message[4].count(unique_id) != 1:
             return
         if len(known.forms) >= FORMS_MAX:
@@ -337,7 +334,6 @@ class PlainSender:
         return way
 
     def _learn_shape(self, shape_names: tuple[bytes, ...]) -> _PropertyTemplate | None:
-        """Have the sender complete properties with these names."""
         if len(shape_names) > NAMES_MAX or sum(map(len, shape_names)) > NAMES_BYTES_MAX:
             return None
         if len(self._shapes) >= SHAPES_MAX:
@@ -348,7 +344,7 @@ class PlainSender:
     def _make_shape(self, shape_names: list[str]) -> _PropertyTemplate | None:
         if _UNIQUE not in shape_names or len(set(shape_names)) < len(shape_names) or SPECIAL.intersection(shape_names):
             return None
-        # The number of each value stands in its place, until its position is known.
+        # Each value is its own number, until its place is known.
         marked = encode_properties({name: f"\0{at}\0" for at, name in enumerate(shape_names)})
         completed = encode(self._sender.complete(marked.decode())).replace(b"%", b"%%")
         places = [int(number) for number in _MARK.findall(completed)]
@@ -359,7 +355,6 @@ class PlainSender:
 
 
 def _picker(places: list[int]) -> Callable[[list[bytes]], tuple[bytes, ...]]:
-    """Make a function that picks the values at these places, in order."""
     if len(places) == 1:
         (place,) = places
         return lambda values: (values[place],)

@@ -24,7 +24,7 @@ _CLIENT: Final = "REPLY_TO_CLIENT"
 
 
 class _Reply(NamedTuple):
-    """A reply being delivered: the request that brought it, and its stored form."""
+    """A reply in delivery: the request that brought it, and its stored form."""
 
     request: Frame
     peer: Peer
@@ -33,7 +33,7 @@ class _Reply(NamedTuple):
 
 
 class Replies:
-    """Delivers replies and stores them."""
+    """Delivers and stores replies."""
 
     def __init__(self, options: BrokerOptions, clients: Clients, calls: Calls, sender: Sender) -> None:
         self._options = options
@@ -84,7 +84,7 @@ class Replies:
         return Frame(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 0, ext_fields=_PUSH.write(told), body=request.body)
 
     def _pushed(self, reply: _Reply, answer: Frame | None) -> None:
-        """Report to the replier that the requester has received the reply, or that it could not be delivered."""
+        """Report to the replier whether the requester has received the reply."""
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             fields = {**self._fields(), **_RESPONSE.write(reply.answer)}
             reply.peer.answer(reply.request, Frame(ResponseCode.SUCCESS, 0, ext_fields=fields))

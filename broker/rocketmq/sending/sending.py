@@ -1,7 +1,7 @@
 """Requests to store messages (source: SendMessageProcessor, HookUtils).
 
-The broker adds its own properties to the sender's. Messages with a delay level go to a topic of the broker's own, with
-their real topic in a property, until they are due; so do the first halves of transactions.
+The broker adds its own properties to the sender's. Until they are due, messages with a delay level wait in a topic of
+the broker's own, with their real topic in a property; so do the first halves of transactions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["SPECIAL", "SendRequest", "Sender", "read_header"]
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 _UNIT, _UNIT_SUBSCRIPTION = 1, 2
-# Plain integers: the complement of a flag has just the bits that its class names, and each operation makes a member.
+# Plain integers: a flag's complement has only the bits that its class names, and each operation makes a member.
 _V6_MASK: Final = int(SystemFlag.BORN_HOST_V6 | SystemFlag.STORE_HOST_V6)
 _BORN_V6, _STORE_V6, _MULTI_TAGS = (
     int(SystemFlag.BORN_HOST_V6),
@@ -109,11 +109,11 @@ class Sender:
         return Frame(ResponseCode.SUCCESS, 0, ext_fields={**fields, **RESPONSE.write(answer)})
 
     def fields(self) -> dict[str, str]:
-        """Return the fields that every answer to a request to store messages has."""
+        """Return the fields of every answer to a request to store messages."""
         return {"MSG_REGION": self._options.region, "TRACE_ON": "true" if self._options.trace_on else "false"}
 
     def check(self, request: Frame, now_ms: int) -> SendRequest:
-        """Read a request, and create its topic if that is allowed. Raises `Refused` and `FormatError`."""
+        """Read a request, and create its topic if allowed. Raises `Refused` and `FormatError`."""
         header = read_header(request)
         fault = names.fault_of_topic(header.topic)
         if fault is not None:
@@ -242,7 +242,6 @@ class Sender:
         body: Buffer,
         properties: bytes,
     ) -> Message:
-        """Make the message of a request, to be stored in a queue of a topic."""
         header = sent.header
         flags = header.system_flags & ~_V6_MASK
         if sent.topic.topic_filter_type == "MULTI_TAG":
@@ -296,7 +295,7 @@ class Sender:
 def _queue_of(sent: SendRequest, properties: dict[str, str]) -> int:
     """Return the queue for a message: that of its priority, if it has one.
 
-    Removes the priority of a message of another type, which is not stored by priority.
+    Removes the priority of a message of another type, which has no effect.
     """
     priority = priority_of(properties)
     if priority is None:
@@ -308,14 +307,14 @@ def _queue_of(sent: SendRequest, properties: dict[str, str]) -> int:
 
 
 def _is_prepared(properties: dict[str, str], header: SendMessageRequest) -> bool:
-    """Return whether a message is the first half of a transaction, which a retried one never is."""
+    """Return whether a message is the first half of a transaction; a retried one never is."""
     if properties.get("TRAN_MSG", "").lower() != "true":
         return False
     return not ((header.reconsume_times or 0) > 0 and integer(properties.get("DELAY")) > 0)
 
 
 def read_header(request: Frame) -> SendMessageRequest:
-    """Return the header of a request to store messages, in the form of version 1. Raises `FormatError`."""
+    """Return the header of a request to store messages, as of version 1. Raises `FormatError`."""
     if request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE):
         return REQUEST.read(request.ext_fields)
     short = REQUEST_V2.read(request.ext_fields)

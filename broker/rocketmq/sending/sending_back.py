@@ -34,7 +34,7 @@ _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for fur
 _UNIT_SUBSCRIPTION: Final = 2
 # The first retry comes after the third level's delay, the next one after the fourth's.
 _FIRST_LEVEL: Final = 3
-# MQVersion.V3_4_9: from this version on, clients state how often a message may be retried.
+# MQVersion.V3_4_9: from it on, clients state the permitted number of retries.
 _TELLS_RETRIES: Final = 121
 
 _REQUEST = codec_of(ConsumerSendMessageBackRequest)
@@ -126,10 +126,9 @@ class SendingBack:
         return DeadLetter(topic, 0)
 
     def check_retry(self, header: SendMessageRequest, version: int, now_ms: int) -> DeadLetter | None:
-        """Return the dead-letter queue for a message sent to a retry topic, if it was retried too often.
+        """Return the dead-letter queue for a message that was sent to a retry topic too often.
 
-        Ordered consumers, which hold locks, send them there: they have retried the message themselves. Raises
-        `Refused`.
+        Ordered consumers, which hold locks, send it there themselves after their own retries. Raises `Refused`.
         """
         name = header.topic.removeprefix(names.RETRY_PREFIX)
         group = self._services.groups.find(name, now_ms)

@@ -2,9 +2,9 @@
 
 Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge.
 
-A prepared message waits in a topic of the broker's own. A commit stores it in its destination; the end, commit or
-rollback, is noted in another topic, many at a time. The producer of a message that has not ended after a while is
-asked, again and again, and the message is stored again each time, so that the front of the queue can be dropped.
+A prepared message waits in a topic of the broker's own. A commit stores it in its destination; ends, by commit or
+rollback, are noted in another topic, many at a time. While a message has not ended, its producer is asked repeatedly,
+and the message is stored again each time, so that the front of the queue can be dropped.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ log = logging.getLogger("broker.rocketmq.transactions")
 
 _QUEUE: Final = 0
 _ENDED_TAG: Final = "d"
-# The interval at which ends of messages are noted, and the size of notes that triggers it earlier.
+# The interval of notes about ends, and the size that triggers them earlier.
 NOTE_MS: Final = 3_000
 NOTE_BYTES_MAX: Final = 4096
-# Maximum number of messages that one check examines.
+# The maximum that one check examines.
 CHECK_MAX: Final = 1_000
-# Maximum number of ended messages that are remembered once checks have passed them.
+# Maximum of ended messages that are remembered once checks have passed them.
 PASSED_MAX: Final = 50_000
 # Units of examining a message, which may be stored again, and a producer; see `Scheduler.spend`.
 CHECK_UNITS: Final = 50_000
@@ -66,7 +66,7 @@ _RESUME = codec_of(ResumeCheckHalfMessageRequest)
 
 
 class TransactionTimes(NamedTuple):
-    """The schedule by which producers are asked; the original's defaults."""
+    """The schedule of questions to producers; the original's defaults."""
 
     check_interval_ms: int = 30_000
     timeout_ms: int = 6_000
@@ -75,7 +75,7 @@ class TransactionTimes(NamedTuple):
 
 
 def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
-    """Return the topic and queue where a prepared message waits. Its properties name its destination."""
+    """Return the topic and queue where a prepared message waits, and name its destination in its properties."""
     if properties.get("UNIQ_KEY"):
         properties["__transactionId__"] = properties["UNIQ_KEY"]
     properties["REAL_TOPIC"] = topic
@@ -86,7 +86,7 @@ def place_prepared(topic: str, queue_id: int, properties: dict[str, str]) -> tup
 class Transactions:
     """Ends transactions, and asks producers about the outcome of open ones.
 
-    `guard` checks the sender that ends a transaction, and the producer that is asked, by the topic of the message.
+    `guard` checks the sender that ends a transaction, and the producer that is asked, by the message's topic.
     """
 
     def __init__(self, services: Services, times: TransactionTimes, storing: Storing, guard: Guard) -> None:
@@ -95,20 +95,20 @@ class Transactions:
         self.times = times
         self._storing = storing
         self._unnoted: list[int] = []
-        # The prepared messages that have ended, by their offsets, and the notes of that, in their order.
+        # The offsets of ended prepared messages, and the notes of that, in order.
         self._ended: set[int] = set()
         self._notes: deque[tuple[int, frozenset[int]]] = deque()
-        # Ended messages that no check will look at again, oldest first: an answer about one may still be on its way.
+        # Ended messages that checks have passed, oldest first: an answer about one may still be on its way.
         self._passed: dict[int, None] = {}
         # Copies that a check has stored, with the first of each, and the copies of each first: the end of one ends all.
         self._first: dict[int, int] = {}
         self._copies: dict[int, list[int]] = {}
-        # The messages that were given up and prepared again on request, by their offsets in the log.
+        # The offsets in the log of messages that were given up and prepared again on request.
         self._resumed: dict[int, None] = {}
         self._skips = Skips("prepared messages")
         self._skipped_notes = Skips("notes of ended transactions")
         self._is_over = False
-        # The messages that were given up in a check, for the log.
+        # Messages given up in a check, for the log.
         self._discarded, self._first_discarded = 0, ""
         self._asked = 0
         self._checked_ms = self._noted_ms = 0
@@ -120,7 +120,7 @@ class Transactions:
         self._read_copies()
 
     def _read_notes(self) -> None:
-        """Find the prepared messages that had ended before the start."""
+        """Find the prepared messages that ended before the start."""
         first = self._half_begin()
         for number in range(*self._span(names.OP_TOPIC)):
             queue = self._services.store.queues[names.OP_TOPIC, _QUEUE]
@@ -135,10 +135,10 @@ class Transactions:
             self._notes.append((number, ended))
 
     def _read_copies(self) -> None:
-        """Find out which prepared messages are copies that checks before the start have stored.
+        """Find the copies that checks before the start have stored.
 
-        The check that stored a copy may not be noted: without this, each start would ask about all of them again, and
-        each of them would get another copy.
+        The check that stored a copy may not be noted: otherwise each start would ask about all of them again, and copy
+        each once more.
         """
         firsts: dict[tuple[object, ...], int] = {}
         for offset in range(*self._span(names.HALF_TOPIC)):
@@ -161,7 +161,6 @@ class Transactions:
         return self._services.store.log.read(entry.physical_offset).record
 
     def _note_copy(self, offset: int, copy: int) -> None:
-        """Note that a message is a copy of another one."""
         first = self._first.get(offset, offset)
         self._first[copy] = first
         self._copies.setdefault(first, []).append(copy)
@@ -186,7 +185,7 @@ class Transactions:
             if immunity and request.now_ms - record.born_ms > self._immunity_ms(immunity):
                 raise Refused(ResponseCode.ILLEGAL_OPERATION, "")
         if record.queue_offset in self._ended or record.queue_offset in self._passed:
-            # It ended while a producer was asked for the outcome.
+            # It ended while a producer was asked.
             return success()
         if header.transaction == Transaction.COMMIT:
             try:
@@ -210,7 +209,7 @@ class Transactions:
         return success()
 
     def _forget_copies(self, offset: int) -> list[int]:
-        """Forget which messages are copies of one; return all of them, and itself."""
+        """Forget the copies of a message; return all of them, and itself."""
         first = self._first.get(offset, offset)
         copies = self._copies.pop(first, [])
         for copy in copies:
@@ -241,7 +240,7 @@ class Transactions:
             raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, f"Service not available now: {error}") from None
 
     def note(self, now_ms: int) -> None:
-        """Note which messages have ended. Without disk for that it is done later."""
+        """Note ended messages, or do so later if the disk is full."""
         self._noted_ms = now_ms
         if not self._unnoted:
             return
@@ -277,14 +276,14 @@ class Transactions:
             properties["TRANSACTION_CHECK_TIMES"] = "0"
             message = again(record, names.HALF_TOPIC, _QUEUE, encode(properties))
             self._put(message._replace(body=bytes(record.body)), request.now_ms)
-            # Another attempt of the administrator makes no second half; one that is given up again is another record.
+            # Another attempt makes no second half; one that is given up again is another record.
             self._resumed[record.physical_offset] = None
             for each in list(self._resumed)[:-PASSED_MAX]:
                 del self._resumed[each]
         return success()
 
     def tick(self, now_ms: int) -> None:
-        """Note ends, and run checks, when it is time."""
+        """Note ends, and run checks, when due."""
         if not 0 <= now_ms - self._noted_ms < NOTE_MS:
             self.note(now_ms)
         if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
@@ -296,12 +295,11 @@ class Transactions:
         self._is_over = True
 
     def _check_all(self, now_ms: int) -> Iterator[None]:
-        """Ask the producers of prepared messages for the outcome."""
         begin, end = self._span(names.HALF_TOPIC)
         offset = begin
         self._discarded, self._first_discarded = 0, ""
         try:
-            # Messages that are stored again come after the end.
+            # Messages stored again come after the end.
             while not self._is_over and offset < min(end, begin + CHECK_MAX) and self._check(offset, now_ms):
                 offset += 1
                 self._services.scheduler.spend(CHECK_UNITS)
@@ -332,7 +330,7 @@ class Transactions:
     def _check(self, offset: int, now_ms: int) -> bool:
         """Process a prepared message; return False if it, and so each later one, is not due yet.
 
-        Raises `DiskFull` and `OSError` if the message has to be processed again.
+        Raises `DiskFull` and `OSError` if it must be processed again.
         """
         copies = self._copies.get(self._first.get(offset, offset))
         if offset in self._ended or (copies and offset < copies[-1]):
@@ -413,7 +411,6 @@ class Transactions:
         return None
 
     def _ask(self, record: Record, properties: dict[str, str], stored: Stored) -> None:
-        """Ask one of the producers of a message's group."""
         topic = properties.get("REAL_TOPIC", "")
         known = self._services.clients.producers.get(properties.get("PGROUP", ""), {})
         producer = self._producer(known, topic)

@@ -21,21 +21,17 @@ from formats.rocketmq.remoting.signature import signed
 __all__ = ["Access", "Checked", "LocalAccess"]
 
 
-# Called with the reason why a call is refused, or None.
+# Called with the reason for a refusal, or None.
 Checked = Callable[[CallRejected | None], None]
 
 
 class Access(Protocol):
-    """The checks. `headers` are the metadata of a call. Each calls `checked` at once or later."""
+    """The checks. `headers` are a call's metadata. Each calls `checked`, at once or later."""
 
     @property
-    def is_on(self) -> bool:
-        """Return whether anything is checked."""
-        ...
+    def is_on(self) -> bool: ...
 
-    def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None:
-        """Check the caller of a call."""
-        ...
+    def authenticate(self, headers: Mapping[str, str], checked: Checked) -> None: ...
 
     def authorize(
         self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
@@ -45,12 +41,10 @@ class Access(Protocol):
 
     @property
     def is_by_brokers(self) -> bool:
-        """True if brokers check the requests that a call leads to, which `seal` signs as its caller."""
+        """True if brokers check a call's requests, which `seal` signs as its caller."""
         ...
 
-    def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
-        """Sign a request that a call leads to."""
-        ...
+    def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame: ...
 
 
 def _route(request: Message) -> Frame:
@@ -63,12 +57,12 @@ def _assignment(request: Message) -> Frame:
     return Frame(RequestCode.QUERY_ASSIGNMENT, 0, body=body)
 
 
-# The equivalent requests of the remoting protocol, by the names of calls that are answered without the broker.
+# The remoting equivalents of the calls that are answered without the broker.
 _ANSWERED_HERE: Final = {"QueryRoute": _route, "QueryAssignment": _assignment}
 
 
 class LocalAccess:
-    """The checks by the users of the broker in this process, which itself checks the requests that calls lead to."""
+    """The checks by the users of this process's broker, which itself checks the requests of calls."""
 
     def __init__(self, tables: AccessTables, guard: Guard) -> None:
         self._tables = tables
@@ -76,7 +70,6 @@ class LocalAccess:
 
     @property
     def is_on(self) -> bool:
-        """True if the broker checks anything, as administrators have set it."""
         return self._guard.is_on
 
     is_by_brokers = is_on
@@ -99,7 +92,7 @@ class LocalAccess:
     def authorize(
         self, headers: Mapping[str, str], address: str, name: str, request: Message, checked: Checked
     ) -> None:
-        """Check a call that is answered without asking the broker, as the broker would; it checks all others."""
+        """Check a call that is answered without the broker, as the broker would; it checks all others."""
         reason = None
         make_frame = _ANSWERED_HERE.get(name)
         if make_frame is not None:
@@ -110,7 +103,6 @@ class LocalAccess:
         checked(reason)
 
     def seal(self, headers: Mapping[str, str], frame: Frame) -> Frame:
-        """Sign a request to the broker as the authenticated caller."""
         if not self._guard.is_on:
             return frame
         credential = read_credential(headers)

@@ -1,6 +1,6 @@
 """The signature of a call (source: DefaultAuthenticationContextBuilder, AuthenticationHeader).
 
-It covers only the time that the call states: anyone who has seen a call can make others.
+It covers only the stated time: anyone who has seen a call can make others.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def read_credential(headers: Mapping[str, str]) -> CallCredential | None:
 
 
 def is_signed_with(credential: CallCredential, secret: str) -> bool:
-    """Return whether a credential is signed with a secret; the digits may be in upper or lower case."""
+    """Return whether a credential is signed with a secret; its digits may have any case."""
     expected = hmac.new(secret.encode(), credential.date_time.encode("latin-1"), hashlib.sha1).hexdigest()
     return hmac.compare_digest(expected.encode(), credential.signature.lower().encode("latin-1", "replace"))

@@ -1,7 +1,7 @@
 """The resources that a call concerns, and the actions on them of which one must be allowed.
 
-Source: DefaultAuthorizationContextBuilder. A proxy finds them in the calls: brokers see the proxy as the caller. A
-broker of this process finds them in its requests; see `access.needs`.
+Source: DefaultAuthorizationContextBuilder. A proxy finds them in the calls, as brokers see the proxy as the caller.
+This process's broker finds them in its requests; see `access.needs`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROUTE: Final[Actions] = frozenset(("Pub", "Sub"))
 
 
 def needs_of_call(name: str, request: Message) -> list[Need]:
-    """Find the needs of a call, each of which must be met. Raises `CallRejected` if the request does not name them."""
+    """Return the needs of a call, all of which must be met. Raises `CallRejected` if the request does not name them."""
     return NEEDS[name](request)
 
 
@@ -72,7 +72,7 @@ def _of_farewell(request: Message) -> list[Need]:
 
 
 def _of_settings(command: Message) -> list[Need]:
-    """Return the needs of a client's settings, which name topics and groups; other settings need nothing."""
+    """Return the needs of a client's settings: the topics and groups that they name."""
     if command.WhichOneof("command") != "settings":
         return []
     settings = command.settings

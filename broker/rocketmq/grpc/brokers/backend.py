@@ -1,7 +1,6 @@
 """The brokers behind the service: the requests to them, wherever they are.
 
-There are two kinds: the broker of this process (`local`), and the brokers of a cluster, which nameservers know
-(`broker.rocketmq.proxy`).
+They are the broker of this process (`local`), or a cluster's, which nameservers know (`broker.rocketmq.proxy`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ TakesQuestion = Callable[[str, Frame], bool]
 
 
 class Topic(NamedTuple):
-    """A topic: the types of messages that it accepts, its queues by broker, and the writable ones among them."""
+    """A topic: the types of its messages, its queues by broker, and the writable ones."""
 
     name: str
     types: tuple[MessageType, ...]
@@ -36,7 +35,7 @@ class Topic(NamedTuple):
     writes: tuple[tuple[str, int], ...]
 
     def readers(self) -> list[str]:
-        """Return the names of the brokers that may be read from."""
+        """Return the names of readable brokers."""
         return [each.broker_name for each in self.queues if each.perm & _READ and each.read_queue_nums > 0]
 
 
@@ -52,14 +51,13 @@ class Link(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """True if nothing can be asked over it any more."""
+        """True if it takes no more requests."""
         ...
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
-        """Ask the broker of a name; `done` gets the answer, never at once. Its body is valid during that call only.
+        """Ask the broker of a name; `done` gets the answer later. Its body is valid during that call only.
 
-        `wait_ms` is the time for which the broker may wait until it answers. Without a broker's answer, `done` gets a
-        frame with one of the codes of `statuses` for that.
+        The broker may take `wait_ms` to answer. Without its answer, `done` gets a frame with a code of `statuses`.
         """
         ...
 
@@ -68,34 +66,30 @@ class Link(Protocol):
         ...
 
     def end(self) -> None:
-        """Forget the client. Open requests have failed."""
+        """Forget the client, with its open requests."""
         ...
 
 
 class Backend(Protocol):
-    """The brokers. A lookup gives its result, or the reason why there is none, at once or later."""
+    """The brokers. A lookup gives its result, or why there is none, at once or later."""
 
     def connect(self, host: Host, asked: TakesQuestion) -> Link: ...
 
     def knows(self, broker: str) -> bool:
-        """Return False if there is certainly no broker of that name."""
+        """Return False if certainly no broker has that name."""
         ...
 
-    def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
-        """Look up a topic."""
-        ...
+    def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None: ...
 
     def find_group(self, name: str, topic: str | None, found: Callable[[GroupConfig | CallRejected], None]) -> None:
-        """Look up a group that consumes a topic; a group that does not exist has the defaults."""
+        """Look up a group that consumes a topic; a missing group has the defaults."""
         ...
 
     def end_step(self) -> bool:
-        """Pass on the brokers' answers. Return True if that led to new requests."""
+        """Pass on the brokers' answers; return whether that led to new requests."""
         ...
 
-    def tick(self) -> None:
-        """Do the work that is due."""
-        ...
+    def tick(self) -> None: ...
 
     def leave(self) -> None:
         """Prepare for the end of the process."""

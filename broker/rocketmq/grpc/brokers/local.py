@@ -47,13 +47,12 @@ class Local:
         self._wall_ms = wall_ms
         self._now_ms = now_ms
         self._dirty: dict[Loopback, None] = {}
-        # Topics by name, each made of its configuration, which is never changed but replaced.
+        # By name; a topic's configuration is never changed but replaced.
         self._known: dict[str, tuple[TopicConfig, Topic]] = {}
         self._numbers = 0
         self._said = SaidBytes()
 
     def connect(self, host: Host, asked: TakesQuestion) -> Loopback:
-        """Make a connection of a client's own to the broker."""
         self._numbers += 1
         link = Loopback(
             self._numbers,
@@ -72,7 +71,6 @@ class Local:
         return broker == self._options.name
 
     def find_topic(self, name: str, found: Callable[[Topic | CallRejected], None]) -> None:
-        """Look up a topic in the broker's table."""
         config = self._topics.get(name)
         if config is None:
             found(topic_not_found(name))
@@ -89,7 +87,6 @@ class Local:
         found(self._groups.find(name, self._wall_ms()) or GroupConfig(name))
 
     def end_step(self) -> bool:
-        """Pass on the broker's answers. Return True if that led to new requests."""
         asked_more = False
         while self._dirty:
             link = next(iter(self._dirty))
@@ -101,7 +98,7 @@ class Local:
         """Do nothing: the broker has its own turn."""
 
     def leave(self) -> None:
-        """Do nothing: the broker takes its own leave."""
+        """Do nothing: the broker leaves by itself."""
 
 
 def _topic_of(broker: str, name: str, config: TopicConfig) -> Topic:

@@ -1,4 +1,4 @@
-"""The broker of this process, asked by frames as over a connection of the remoting protocol, without a socket.
+"""The broker of this process, asked by remoting frames without a socket.
 
 Frames are passed in both directions without encoding. The broker's answers pass the same gate as on other connections:
 with SYNC_FLUSH, they come once the disk has the messages concerned.
@@ -22,13 +22,13 @@ _INT_MAX: Final = 0x7FFFFFFF
 
 _RESPONSE: Final = int(FrameFlag.RESPONSE)
 
-# Maximum of `SaidBytes.number`, beyond which requests are refused.
+# Maximum of `SaidBytes.number`; beyond it, requests are refused.
 _SAID_BYTES_MAX: Final = 64 << 20
 _BUSY: Final = "the broker is busy with the answers to other requests"
 
 
 class SaidBytes:
-    """The size of the bodies of the broker's answers to all clients that are not passed on yet."""
+    """The size of all clients' answers that are not passed on yet."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -43,7 +43,7 @@ class FrameGate(Protocol):
 
 
 class _Client(Session):
-    """The client as the broker knows it: frames for it go to `heard`."""
+    """The client as the broker knows it: `heard` gets frames for it."""
 
     def __init__(
         self,
@@ -62,7 +62,6 @@ class _Client(Session):
             self._heard(frame)
 
     def send_bytes(self, data: bytes) -> None:
-        """Pass on whole frames."""
         view, at, end = memoryview(data), 0, len(data)
         while (found := next_frame(view, at, end, end)) is not None:
             frame, at = found
@@ -94,7 +93,7 @@ class Loopback:
         # The broker's answers of this step, and answers that have passed the gate later.
         self._said: list[Frame] = []
         self._said_bytes = 0
-        # The answers to all clients that share this object, and those of this one.
+        # The answers to all clients that share this object, and to this one.
         self.all_said = SaidBytes()
         self._kept_bytes = 0
         self._passed: list[Frame] = []
@@ -106,7 +105,6 @@ class Loopback:
 
     @property
     def is_over(self) -> bool:
-        """True if the broker has ended the connection, or `end` has."""
         return self._session.finished
 
     def ask(self, broker: str, frame: Frame, done: Done, wait_ms: int = 0) -> None:
@@ -134,7 +132,7 @@ class Loopback:
             self._failed(self._session, error)
 
     def _hear(self, frame: Frame) -> None:
-        """Note a frame of the broker, to be passed on when the step is over."""
+        """Note a frame of the broker, to be passed on after the step."""
         if frame.body:
             # The body may be a view that is valid only during this call.
             frame = frame._replace(body=memoryview(bytes(frame.body)))
@@ -147,13 +145,13 @@ class Loopback:
         self._changed(self)
 
     def pass_on(self, data: list[Frame], held_size: int) -> None:
-        """Have frames passed on that waited at the gate."""
+        """Pass on frames that waited at the gate."""
         if not self._session.finished:
             self._passed += data
             self._changed(self)
 
     def deliver(self) -> bool:
-        """Pass on the broker's answers. Return True if that led to new requests."""
+        """Pass on the broker's answers; return whether that led to new requests."""
         self._has_asked = False
         said, self._said, self._said_bytes = self._said, [], 0
         if self._session.finished:

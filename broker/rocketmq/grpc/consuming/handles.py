@@ -1,6 +1,6 @@
 """The receipt handles of clients (source: ReceiptHandle).
 
-They have a word more than the broker's own: the message's offset in the commit log, by which it is moved to the dead
+After the words of the broker's own they have the message's offset in the commit log, by which it is moved to the dead
 letters.
 """
 
@@ -21,9 +21,9 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 class ReceiptHandle(NamedTuple):
-    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 if it has none).
+    """A receipt handle of a client: the broker's, and the offset in the commit log (-1 for none).
 
-    It does not say of which lite topic the message is; clients do.
+    It does not name the message's lite topic; clients do.
     """
 
     receipt: Receipt
@@ -35,7 +35,6 @@ class ReceiptHandle(NamedTuple):
 
 
 def parse_handle(text: str) -> ReceiptHandle:
-    """Read a handle. Raises `CallRejected`."""
     words = text.split(" ")
     try:
         receipt = parse_receipt(text)

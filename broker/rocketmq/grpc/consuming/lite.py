@@ -1,6 +1,6 @@
 """Calls by which consumers subscribe to lite topics (source: ClientActivity, ClientProcessor, LiteSubscriptionService).
 
-A change is made at every broker that has the parent topic.
+A change is made at every broker of the parent topic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACTIONS: Final[dict[int, str]] = {
     LiteSubscriptionAction.COMPLETE_ADD: bodies.COMPLETE_ADD,
     LiteSubscriptionAction.COMPLETE_REMOVE: bodies.COMPLETE_REMOVE,
 }
-# The types of clients that subscribe to lite topics. The original's proxy knows the first only.
+# The types of clients that subscribe to lite topics. The original's proxy knows only the first.
 LITE_TYPES: Final = frozenset((ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER))
 _TYPES: Final = {"policy": "POLICY", "offset": "OFFSET", "tail_n": "TAIL_N", "timestamp": "TIMESTAMP"}
 
@@ -68,7 +68,7 @@ class LiteCalls:
 
 
 def _option(request: Message) -> bodies.OffsetOption | None:
-    """Return the offset at which a group begins, if the request states one. Raises `CallRejected`."""
+    """Return the requested offset at which a group begins, if any. Raises `CallRejected`."""
     if not request.HasField("offset_option"):
         return None
     option = request.offset_option
@@ -94,7 +94,7 @@ def _check_bound(name: str, group: LiteGroup, topic: str) -> None:
 
 
 def _ask_all(asked: Asked, change: bodies.LiteSubscription, answer: Answer, topic: Topic) -> None:
-    """Have each broker of a topic make a change, and answer when all have."""
+    """Have each broker of a topic make a change; answer when all have."""
     brokers = list(dict.fromkeys(topic.readers()))
     if not brokers:
         raise CallRejected(Code.FORBIDDEN, "no readable queue")
@@ -118,7 +118,7 @@ def _frame(change: bodies.LiteSubscription) -> Frame:
 
 
 def check_kind(settings: Message, group: LiteGroup, topic: str | None) -> None:
-    """Check that a consumer of lite topics is in a group for them, and any other is not. Raises `CallRejected`."""
+    """Raise `CallRejected` unless a consumer's kind, for lite topics or not, is its group's."""
     name, is_lite = settings.subscription.group.name, settings.client_type in LITE_TYPES
     if is_lite and group.bound_topic is None:
         raise CallRejected(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot use LITE mode: {name}")

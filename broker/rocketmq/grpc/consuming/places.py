@@ -1,7 +1,7 @@
-"""Places in a broker's log, as clients give them in their handles.
+"""Places in a broker's log, from clients' handles.
 
-Places can be guessed. A broker with access control checks the message at a place that is handed back. It cannot do so
-for the clients that a proxy has checked, as the requests are the proxy's.
+Places can be guessed. A broker with access control checks the message at such a place. It cannot do so for the clients
+that a proxy has checked, as their requests are the proxy's.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ def check_place(asked: Asked, broker: str, offset: int, topic: str, group: str, 
 
 
 def _is_of(record: Record, group: str) -> bool:
-    """Return whether a record belongs to a group, if its topic is a retry topic of POP of the group.
+    """Return whether a record belongs to a group, if its topic is a POP retry topic of the group.
 
     A group with a longer name may have the same retry topic.
     """
     if not record.topic.startswith(f"{RETRY_PREFIX}{group}_"):
         return True
     properties = decode_properties(record.properties)
-    # Brokers before 5.4 do not set ORIGIN_GROUP; messages that were sent back to a group always have RETRY_TOPIC.
+    # Brokers before 5.4 do not set ORIGIN_GROUP; messages sent back to a group always have RETRY_TOPIC.
     return properties.get("ORIGIN_GROUP", "" if "RETRY_TOPIC" in properties else group) == group

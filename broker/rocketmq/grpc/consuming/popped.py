@@ -20,19 +20,17 @@ __all__ = ["PoppedMessage", "ReadGiven", "given_messages", "lite_messages"]
 
 
 class PoppedMessage(NamedTuple):
-    """A delivered message, its handle, and how often it was delivered before."""
+    """A delivered message, its handle, and the number of earlier deliveries."""
 
     record: Record
     handle: ReceiptHandle
     attempts: int
 
 
-# Reads the messages of a broker's answer.
 ReadGiven = Callable[[str, Frame], list[PoppedMessage]]
 
 
 def given_messages(broker: str, frame: Frame) -> list[PoppedMessage]:
-    """Return the messages of an answer to a POP."""
     return [
         PoppedMessage(record, ReceiptHandle(receipt, record.physical_offset), attempts)
         for record, receipt, attempts in read_popped(broker, frame.ext_fields, frame.body)
@@ -40,7 +38,7 @@ def given_messages(broker: str, frame: Frame) -> list[PoppedMessage]:
 
 
 def lite_messages(broker: str, frame: Frame) -> list[PoppedMessage]:
-    """Return the messages of an answer to a POP of lite topics; each has the offset in its lite topic."""
+    """Return the messages of an answer to a POP of lite topics; each has its offset in its lite topic."""
     terms = read_header(consuming.PopLiteMessageResponse, frame.ext_fields or {})
     records = list(popped_records(frame.body))
     texts = (terms.order_count_info or "").split(";")

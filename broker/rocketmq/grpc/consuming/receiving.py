@@ -1,9 +1,7 @@
 """Calls of consumers: to receive and acknowledge messages, and to change their invisible time.
 
 Source: ReceiveMessageActivity, AckMessageActivity, ChangeInvisibleDurationActivity, ForwardMessageToDLQActivity,
-ConsumerProcessor, MQClientAPIImpl.
-
-Each becomes a POP request of the remoting protocol.
+ConsumerProcessor, MQClientAPIImpl. Each becomes a POP request of the remoting protocol.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ _POLLING_TIME_VERSION: Final = "5.0.3"
 _INVISIBLE_MS_MIN: Final = 10_000
 _MESSAGES_MAX: Final = 32
 _ATTEMPT_ID_MAX: Final = 255
-# The time after which a message whose client is gone becomes visible again.
+# The invisible time of a message whose client is gone.
 _GONE_MS: Final = 1_000
 _FROM_LAST: Final = 1
 # A client of a group for lite topics that works on more messages gets no others (maxLiteRenewNumPerChannel).
@@ -72,7 +70,7 @@ _PASSING: Final = frozenset(
 
 
 class Receiving:
-    """Asks brokers on behalf of consumers. `wall_ms` is the time of day."""
+    """Asks brokers for consumers. `wall_ms` is the time of day."""
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self._wall_ms = wall_ms
@@ -120,7 +118,7 @@ class Receiving:
         asked.client.find_topic(topic, found)
 
     def _reader(self, topic: Topic, wanted: str) -> str:
-        """Return the broker to ask for messages: the client's choice if it has any. Raises `CallRejected`."""
+        """Return the broker to ask for messages: the client's choice, if any. Raises `CallRejected`."""
         readers = topic.readers()
         if not readers:
             raise CallRejected(Code.FORBIDDEN, "no readable queue")
@@ -141,7 +139,7 @@ class Receiving:
     def _request(
         self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig
     ) -> tuple[Frame, ReadGiven]:
-        """Make the request by which a group pops, and the reader of its answer. Raises `CallRejected`."""
+        """Make a group's POP request, and the reader of its answer. Raises `CallRejected`."""
         if lite_group(config).bound_topic is None:
             header = header._replace(is_ordered=config.consume_message_orderly)
             return Frame(RequestCode.POP_MESSAGE, 0, ext_fields=_POP.write(header)), given_messages
@@ -246,7 +244,7 @@ class Receiving:
                 note(number, status(rejected.code, rejected.text))
 
     def _with_handle(self, asked: Asked, text: str, lite_topic: str, then: Callable[[ReceiptHandle], None]) -> None:
-        """Call `then` with the handle that a client gives, or its renewed one. Raises `CallRejected`."""
+        """Call `then` with the client's handle, or its renewed one. Raises `CallRejected`."""
         held = self.renewals.take(asked.client.key, text)
         if held is None:
             then(parse_handle(text)._replace(lite_topic=lite_topic or None))
@@ -256,7 +254,7 @@ class Receiving:
             then(held.handle)
 
     def _check_current(self, asked: Asked, handle: ReceiptHandle) -> None:
-        """Check that a handle's broker exists, and its time is not over. Raises `CallRejected`."""
+        """Raise `CallRejected` unless a handle's broker exists, and its time is not over."""
         if not asked.client.knows(handle.receipt.broker):
             raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "receipt handle is of another broker")
         # In order, popped messages stay with their client until another one pops them.
@@ -300,7 +298,7 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, change)
 
     def _renew(self, held: Held, ms: int, renewed: Changed) -> None:
-        """Hide a message that a client works on for another time."""
+        """Hide a message that a client works on for another period."""
 
         def done(frame: Frame) -> None:
             is_done = frame.code == ResponseCode.SUCCESS
@@ -363,7 +361,7 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)
 
     def _bury(self, asked: Asked, group: str, topic: str, handle: ReceiptHandle, message_id: str, done: Done) -> None:
-        """Have a message stored with the dead letters of a group, then acknowledge it."""
+        """Store a message with a group's dead letters, then acknowledge it."""
         if handle.commit_log_offset < 0:
             raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
 
@@ -397,7 +395,7 @@ def _acked(frame: Frame) -> Message:
 
 
 def _handle_rejection(frame: Frame) -> CallRejected:
-    """Make the rejection of a handle that had no effect; its broker may not exist."""
+    """Make the rejection of a handle without effect; its broker may not exist."""
     if frame.code == NO_BROKER:
         return CallRejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
     return rejection(frame)
@@ -428,7 +426,7 @@ def _poll_ms(asked: Asked) -> int:
     if asked.request.HasField("long_polling_timeout"):
         wanted = ms_of(given)
     elif left_ms is not None:
-        # The call's time includes that of the answer, which its client knows.
+        # The call's time includes the answer's, which its client knows.
         wanted = left_ms - asked.client.request_timeout_ms // 2
     poll_ms = min(max(wanted, _POLL_MS_MIN), _POLL_MS_MAX)
     if left_ms is None or poll_ms <= left_ms:
@@ -436,7 +434,7 @@ def _poll_ms(asked: Asked) -> int:
     if left_ms >= _POLL_MS_MIN:
         return left_ms
     text = "The deadline time remaining is not enough for polling, please check network condition"
-    # Older clients do not know the code; versions are compared as texts, as the original does.
+    # Older clients do not know the code; versions are compared as texts, as in the original.
     is_known = asked.client.version >= _POLLING_TIME_VERSION
     raise CallRejected(Code.ILLEGAL_POLLING_TIME if is_known else Code.BAD_REQUEST, text)
 

@@ -1,8 +1,7 @@
 """Messages that push consumers work on: they stay hidden while the client is there (source: ReceiptHandleManager).
 
-Such a message is hidden for a minute, and before that is over for another one, up to three hours in all; then it comes
-again after the delay of its group's policy. The client goes on using its first handle. When it leaves, its messages
-soon become visible again.
+Such a message is hidden for a minute, renewed before each end, up to three hours in all; then it comes again after the
+delay of its group's policy. The client keeps its first handle. When it leaves, its messages soon become visible again.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from broker.rocketmq.grpc.consuming.handles import ReceiptHandle
 __all__ = ["HIDDEN_MS", "Changed", "Held", "Renewals"]
 
 HIDDEN_MS: Final = 60_000
-# The time before its expiry at which a handle is renewed, and the interval of the checks.
+# A handle is renewed this long before it expires; the interval of the checks.
 _AHEAD_MS: Final = 10_000
 _LOOK_MS: Final = 5_000
 _WHOLE_MS: Final = 3 * 3_600_000
-# Maximum number of failed renewals in a row, after which a message is given up.
+# Maximum of failed renewals in a row.
 _FAILURES_MAX: Final = 3
-# The time after which messages of a client that unregisters become visible again.
+# The invisible time of a client's messages once it has unregistered.
 _LEFT_MS: Final = 1_000
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A message that a client works on: its current handle, since when, and the delay before it is delivered again.
+    """A message that a client works on: its current handle, since when, and the delay before its next delivery.
 
-    While it is being renewed, its handle cannot be used: the `waiting` functions are called when the next one is known.
+    During a renewal its handle cannot be used: the `waiting` functions are called when the next one is known.
     """
 
     asked: Asked
@@ -48,7 +47,7 @@ class Held:
 
 # Takes the new handle; without one, whether another attempt may succeed.
 Changed = Callable[[ReceiptHandle | None, bool], None]
-# Hides a message for another time.
+# Hides a message for another period.
 Change = Callable[[Held, int, Changed], None]
 
 
@@ -65,7 +64,6 @@ class Renewals:
         self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
 
     def count(self, client: object) -> int:
-        """Return the number of messages that a client works on."""
         return len(self._held.get(client, ()))
 
     def take(self, client: object, text: str) -> Held | None:
@@ -77,9 +75,9 @@ class Renewals:
         return held
 
     def left(self, client: object, done: Callable[[], None]) -> None:
-        """Give back the messages of a client that leaves; call `done` when the broker has been asked for all.
+        """Return the messages of a client that leaves; call `done` when the broker has been asked for all.
 
-        A message that is being renewed has no handle yet, and is given back after that.
+        A message in renewal is returned once its next handle is known.
         """
         messages = self._held.pop(client, {}).values()
         changing = {held for held in messages if held.is_changing}
@@ -104,7 +102,6 @@ class Renewals:
         self._change(held, _LEFT_MS, lambda *_: None)
 
     def tick(self, now_ms: int) -> None:
-        """Renew the messages of clients that are there."""
         if 0 <= now_ms - self._looked_ms < _LOOK_MS:
             return
         self._looked_ms = now_ms
@@ -114,7 +111,7 @@ class Renewals:
                 if held.is_changing or left_ms > _AHEAD_MS:
                     continue
                 if left_ms <= 0 or not held.asked.client.is_present:
-                    # A message that is visible again may have been delivered to another client.
+                    # A visible message may have been delivered to another client.
                     self.take(client, text)
                 elif now_ms - held.since_ms >= _WHOLE_MS:
                     self.take(client, text)

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["Call", "Fields", "Limits", "Nuisances", "Service"]
 
 
-# Header fields to be sent.
 Fields = tuple[tuple[bytes, bytes], ...]
 
 
@@ -42,11 +41,11 @@ class Nuisances:
         self._period_ms = period_ms
         self._since_ms = now_ms
         self._resets = self._controls = 0
-        # Libraries of gRPC measure the round trip by a ping for the data that they receive.
+        # gRPC libraries measure the round trip by a ping for received data.
         self._pings = 0
 
     def allow_ping(self, most: int) -> None:
-        """Note that the peer was sent something, for which it may send a ping; at most `most` pings may be open."""
+        """Allow a ping for sent data; at most `most` may be open."""
         if self._pings < most:
             self._pings += 1
 
@@ -91,18 +90,18 @@ class Service(Protocol):
         ...
 
     def cancelled(self, call: Call) -> None:
-        """Note that the client no longer waits for the answer."""
+        """Note that the client no longer awaits the answer."""
         ...
 
     def disconnected(self, session: GrpcSession) -> None:
-        """Note that the connection is closed; `cancelled` was called for its open calls."""
+        """Note that the connection is closed, after `cancelled` for its open calls."""
         ...
 
 
 class Call:
     """A call of a client. `headers` are its metadata; `until_ms` is its deadline, by the session's clock.
 
-    `kept_bytes` is the size of messages that the service keeps until the last one has come.
+    `kept_bytes` is the size of messages that the service keeps until the last one.
     """
 
     __slots__ = (
@@ -127,12 +126,12 @@ class Call:
         self.stream_id = stream_id
         self.headers = headers
         self.reader = reader
-        # The call's share of the session's bytes that wait for the rest of their messages or calls.
+        # Its share of the session's bytes that wait for the rest of their messages or calls.
         self.kept_bytes = self.unread_bytes = 0
         self.until_ms = until_ms
         self.half_closed = False
         self.is_over = False
-        # Output for which the peer's window has no room; whether the headers come before it; and what follows it.
+        # Output without room in the peer's window; whether headers come before it; and what follows it.
         self.begins = False
         self.output: bytearray | None = None
         self.trailers: Fields | None = None
@@ -143,21 +142,20 @@ class Call:
 
     @property
     def session(self) -> GrpcSession:
-        """The connection that it came over."""
         return self._session
 
     def bound_messages(self, bytes_max: int) -> None:
-        """Refuse messages that are larger, compressed or not."""
+        """Refuse larger messages, compressed or not."""
         self.reader.bytes_max = min(self.reader.bytes_max, bytes_max)
 
     def send(self, data: bytes) -> None:
-        """Send a message; nothing happens if the call is over."""
+        """Send a message, unless the call is over."""
         self._session.send(self, data)
 
     def answer(self, data: bytes) -> None:
-        """Send the last message, and end the call; nothing happens if it is over."""
+        """Send the last message, and end the call, unless it is over."""
         self._session.answer(self, data)
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, text: str = "") -> None:
-        """End the call; nothing happens if it is over."""
+        """End the call, unless it is over."""
         self._session.finish(self, status, text)

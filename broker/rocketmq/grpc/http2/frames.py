@@ -1,4 +1,4 @@
-"""A check of the heads of HTTP/2's frames before `h2`, which would buffer a frame of any length until it is complete.
+"""A check of HTTP/2 frame heads before `h2`, which would buffer a frame of any length until it is complete.
 
 Source: RFC 9113, 4.1 and 6.10.
 """
@@ -15,12 +15,11 @@ HEAD_BYTES: Final = 9
 _HEAD: Final = struct.Struct(">IB")
 _PREFACE_BYTES: Final = 24
 _END_HEADERS: Final = 0x4
-# The types of frames that carry headers: HEADERS and CONTINUATION.
 _OF_HEADERS: Final = (0x1, 0x9)
 
 
 class FrameFronts:
-    """The frames of a connection. `block_bytes` is the size so far of a block of headers that is not complete."""
+    """The frames of a connection. `block_bytes` is the size so far of an incomplete block of headers."""
 
     __slots__ = ("_block_bytes_max", "_preface_left", "block_bytes")
 

@@ -1,8 +1,8 @@
-"""Header blocks in their common form, read and written without the steps that `hpack` takes for each field.
+"""Header blocks in their common form, read and written without `hpack`'s steps for each field.
 
-A client's calls begin with the same fields, which are in the table of HPACK, and have the others as plain literals that
-do not change it. Such blocks are decoded here, and blocks that are wholly in the table are encoded here. `hpack`
-handles all others: blocks that change a table, and invalid ones.
+A client's calls begin with the same fields, from the table of HPACK, and have the others as plain literals that do not
+change it. Such blocks are decoded here, and blocks wholly from the table are encoded here. `hpack` handles all others:
+blocks that change a table, and invalid ones.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from hpack import Decoder, Encoder, HeaderTuple, HPACKError
 
 __all__ = ["BlockDecoder", "BlockEncoder"]
 
-# The overhead of a field in the table's size, beside its name and value (RFC 7541, 4.1).
+# Added to a field's name and value in the table's size (RFC 7541, 4.1).
 _FIELD_BYTES: Final = 32
-# The first byte of a field in the table is in this range; a literal that does not change the table begins with the
-# other value.
+# The first bytes of a field in the table; a literal that does not change the table begins with the other value.
 _TABLE_LEAST, _TABLE_GREATEST = 0x81, 0xFE
 _LITERAL: Final = 0x00
-# Shorter texts have their length in one byte. Greater bytes begin a text in Huffman's code.
+# Shorter texts have their length in one byte. Greater bytes begin a Huffman code.
 _LONG: Final = 0x7F
 _TWO_BYTES_MAX: Final = _LONG + 0x7F
 _KNOWN_MAX: Final = 16
@@ -33,7 +32,7 @@ class BlockDecoder(Decoder):
 
     def __init__(self) -> None:
         super().__init__()
-        # The fields of the table at the front of the last block, and their size; valid until the table changes.
+        # The table's fields at the front of the last block, and their size; valid until the table changes.
         self._front = b""
         self._front_fields: list[HeaderTuple] = []
         self._front_size = 0
@@ -73,7 +72,7 @@ class BlockDecoder(Decoder):
         return fields if is_whole and self.header_table.maxsize <= self.max_allowed_table_size else None
 
     def _learn_front(self, data: bytes) -> None:
-        """Look up the fields of the table at the front of a block."""
+        """Look up the table's fields at the front of a block."""
         fields: list[HeaderTuple] = []
         for byte in data:
             if not _TABLE_LEAST <= byte <= _TABLE_GREATEST:
@@ -101,7 +100,6 @@ class BlockEncoder(Encoder):
         Encoder.header_table_size.fset(self, value)  # type: ignore[attr-defined]
 
     def encode(self, headers: Iterable[Any], huffman: bool = True) -> bytes:
-        """Write a block."""
         fields = tuple(headers)
         known = self._known.get(fields)
         if known is not None:

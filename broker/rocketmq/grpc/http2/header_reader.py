@@ -1,7 +1,7 @@
 """Reads the header fields of a call, checked by RFC 9113 (8.2, 8.3).
 
-`h2` checks each character of each field. Clients send the same names with every call, so here names are checked once,
-and all values together.
+`h2` checks each character of each field. Clients repeat the same names, so here names are checked once, and all values
+together.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["BadHeaders", "HeaderReader"]
 _KNOWN_MAX: Final = 64
 _NAME: Final = re.compile(rb":?[!-9;-@\[-~]+")
 _PSEUDO: Final = frozenset((b":method", b":scheme", b":path", b":authority", b":protocol"))
-# Connection-specific fields of HTTP/1.1.
+# Connection-specific in HTTP/1.1.
 _FORBIDDEN: Final = frozenset((b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade"))
 
 
@@ -50,7 +50,7 @@ class HeaderReader:
 
 
 def _checked(names: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Return the names as text. Raises `BadHeaders` for names that are invalid in a request, or in this order."""
+    """Return the names as text. Raises `BadHeaders` for names that are invalid, or in this order."""
     pseudo: set[bytes] = set()
     is_behind = False
     for name in names:

@@ -1,9 +1,9 @@
-"""One connection that speaks gRPC, without its socket: HTTP/2 by `h2`, and the calls in it.
+"""One connection that speaks gRPC, without its socket: HTTP/2 by `h2`, and its calls.
 
-Calls are passed to a service, which answers them at once or later. The peer is not trusted: the number of concurrent
-calls, the sizes of headers and messages, the time without calls, and the rate of useless events (cancelled calls,
-settings, pings, window updates) are bounded, as is the output that waits. A peer that exceeds a limit, or does not send
-HTTP/2, gets GOAWAY, and its connection is closed with a reason.
+A service answers calls at once or later. The peer is not trusted: the number of concurrent calls, the sizes of headers
+and messages, the time without calls, the rate of useless events (cancelled calls, settings, pings, window updates), and
+the waiting output are bounded. A peer that exceeds a limit, or does not send HTTP/2, gets GOAWAY, and its connection is
+closed with a reason.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ __all__ = ["GrpcSession"]
 
 log = logging.getLogger("broker.rocketmq.session")
 
-# Nothing is read from a peer while this much output waits for it; a peer that leaves another such amount unread is
-# given up.
+# No more input is read while a peer leaves this much output unread; with another such amount it is given up.
 _BACKLOG_BYTES: Final = 1 << 20
 _OUTPUT_BYTES_MAX: Final = 64 << 20
-# Maximum size of unread answers, beyond which calls are refused.
+# The size of unread answers beyond which calls are refused.
 _REFUSING_BYTES: Final = 16 << 20
-# Number of bytes that are passed to `h2` at once, which starts all calls in them.
+# Bytes passed to `h2` at once, which starts all calls in them.
 _PORTION_BYTES: Final = 8 << 10
 _WINDOW_OF_HTTP2: Final = 65_535
 _HEADER_TABLE_BYTES_MAX: Final = 4_096
 _NO_HTTP: Final = "it sent invalid HTTP/2"
 
-# In bytes, as it is written.
+# As bytes on the wire.
 _STATUS: Final = b"grpc-status"
 _HEADERS: Final = (
     (b":status", b"200"),
@@ -73,11 +72,11 @@ _CONTROL: Final = (
 class GrpcSession:
     """A connection; `host` is the peer's. `changed` is called when there is output.
 
-    `now_ms` is a clock that never goes back. Calls that take longer than `step_time` allows wait for a later step. See
+    `now_ms` is a clock that never goes back. Calls beyond the time that `step_time` allows wait for a later step. See
     `broker.rocketmq.node.Connection`.
     """
 
-    # The session holds parts of messages, and output that waits for the windows of the peer.
+    # It holds parts of messages, and output that waits for the peer's windows.
     keeps_more = True
     # Waiting calls do not delay others.
     input_can_wait = False
@@ -100,18 +99,18 @@ class GrpcSession:
         self._changed = changed
         self._limits = limits or Limits()
         self._calls: dict[int, Call] = {}
-        # The output that waits for the peer's windows, and the calls that wait for that of the connection.
+        # Output that waits for the peer's windows, and calls that wait for the connection's.
         self._blocked_bytes = 0
         self._waiting: dict[Call, None] = {}
         self._is_widened = self._has_new_settings = False
-        # The size of sent data for which the peer has not widened its window, and of input that waits for the rest of
+        # The sizes of sent data for which the peer has not widened its window, and of input that waits for the rest of
         # its message or call.
         self._unreturned_bytes = self._unread_bytes = 0
         self._heard_ms = now_ms()
         self._nuisances = Nuisances(self._limits.period_ms, self._heard_ms)
         self._fronts = FrameFronts(self._limits.headers_bytes_max)
         self._step_time = step_time
-        # True while calls are left for a later step; and the size of the whole frames that contain them.
+        # True while calls wait for a later step; and the size of the whole frames with them.
         self.paused = False
         self._whole_bytes = 0
         self.standing = Standing.STRANGER
@@ -127,7 +126,7 @@ class GrpcSession:
     # -- bytes; see `broker.shell.connections.link.Machine`
 
     def receive(self, data: memoryview) -> int:
-        """Take the whole frames at the front of `data`; return the number of bytes they took."""
+        """Take the whole frames at the front of `data`; return their size in bytes."""
         if self._finished:
             return len(data)
         self._heard_ms, self._is_heard = self.now_ms(), True
@@ -147,7 +146,7 @@ class GrpcSession:
         return end
 
     def _take_portions(self, data: memoryview, end: int, *, may_stop: bool) -> int:
-        """Take whole frames while the step has time; return the number of bytes taken.
+        """Take whole frames while the step has time; return their size in bytes.
 
         Raises `ProtocolError` and `BadHeaders`.
         """
@@ -168,19 +167,18 @@ class GrpcSession:
         return at
 
     def go_on(self) -> None:
-        """Take input again, after others were read."""
         self.paused = False
         self._changed(self)
 
     def take_output(self) -> bytearray:
-        """Return the bytes to send now. The peer speaks first: before that, its protocol is unknown."""
+        """Return the bytes to send now: none before the peer has spoken, as its protocol is unknown."""
         if not self._is_heard:
             return bytearray()
         output, self._output = self._output, bytearray()
         return output
 
     def output_size(self) -> int:
-        """Return the number of bytes ready to send, without bytes that wait for the peer's windows."""
+        """Return the size of output ready to send, without that which waits for the peer's windows."""
         return len(self._output)
 
     def memory_size(self) -> int:
@@ -192,17 +190,14 @@ class GrpcSession:
 
     @property
     def backlog_bytes_max(self) -> int:
-        """The number of bytes waiting to be sent above which nothing is read from the peer."""
         return _BACKLOG_BYTES
 
     @property
     def finished(self) -> bool:
-        """True if the connection should be closed."""
         return self._finished
 
     @property
     def event_bytes_max(self) -> int:
-        """The maximum size of a frame."""
         return HEAD_BYTES + self._http.max_inbound_frame_size
 
     # -- events
@@ -225,7 +220,7 @@ class GrpcSession:
         elif isinstance(event, _CONTROL):
             if isinstance(event, events.RemoteSettingsChanged):
                 self._has_new_settings = True
-                # Setting the size that it already has would cancel the notice of it to the peer.
+                # Setting its present size would cancel the notice of it to the peer.
                 if self._http.encoder.header_table_size > _HEADER_TABLE_BYTES_MAX:
                     self._http.encoder.header_table_size = _HEADER_TABLE_BYTES_MAX
             self._count_control()
@@ -277,7 +272,7 @@ class GrpcSession:
             self._refuse(call, error)
 
     def _count_unread(self, call: Call) -> None:
-        """Count the bytes of an incomplete request; none are kept for a call that is over."""
+        """Count the bytes of an incomplete request; a call that is over keeps none."""
         if call.is_over:
             call.reader.clear()
             call.kept_bytes = 0
@@ -309,12 +304,11 @@ class GrpcSession:
 
     def _reset(self, event: Any) -> None:
         self._drop(event.stream_id)
-        # The peer may reset the rest of the stream of an answered call at will.
+        # The peer may reset the rest of an answered call's stream at will.
         if event.remote_reset and self._nuisances.add_reset(self.now_ms()) > self._limits.resets_max:
             self._close(f"it cancels more than {self._limits.resets_max} calls in a short time", _CALM)
 
     def _drop(self, stream_id: int) -> None:
-        """Forget a call that is no longer waited for."""
         call = self._calls.pop(stream_id, None)
         if call is None:
             return
@@ -343,7 +337,6 @@ class GrpcSession:
         self._gather()
 
     def answer(self, call: Call, data: bytes) -> None:
-        """Send the last message of a call, and end it with OK."""
         if call.is_over or self._finished:
             return
         self._add(call, data)
@@ -381,7 +374,7 @@ class GrpcSession:
         self._changed(self)
 
     def _pump(self, call: Call) -> None:
-        """Send as much of a call's answer as the peer's windows have room for."""
+        """Send as much of a call's answer as the peer's windows permit."""
         try:
             self._send_parts(call)
         except ProtocolError:
@@ -411,7 +404,7 @@ class GrpcSession:
             self._reset_rest(stream_id, call.half_closed)
 
     def _reset_rest(self, stream_id: int, is_half_closed: bool) -> None:
-        """Have a peer not send the rest of an answered call."""
+        """Make a peer stop sending an answered call."""
         if not is_half_closed:
             self._http.reset_stream(stream_id, ErrorCodes.NO_ERROR)
 
@@ -423,7 +416,7 @@ class GrpcSession:
                 self._pump(call)
             return
         self._is_widened = True
-        # A peer gives back the room of received data, and rarely has reason to give more.
+        # A peer returns the room of received data, and rarely has reason to give more.
         self._unreturned_bytes -= event.delta
         if self._unreturned_bytes < 0:
             self._unreturned_bytes = 0
@@ -454,7 +447,6 @@ class GrpcSession:
             self._close(f"there was no call for {self._limits.idle_ms // 1000} s", ErrorCodes.NO_ERROR)
 
     def leave(self) -> None:
-        """Prepare for the end of the process."""
         for call in list(self._calls.values()):
             self.finish(call, GrpcStatus.UNAVAILABLE, "the broker stops")
         self._close("the broker stops", ErrorCodes.NO_ERROR)
@@ -482,7 +474,7 @@ class GrpcSession:
         self._changed(self)
 
     def end(self) -> None:
-        """Note that the connection is closed: report the end of each call to the service."""
+        """Note that the connection is closed, and report the end of each call to the service."""
         self._finished = True
         for stream_id in list(self._calls):
             self._drop(stream_id)
@@ -493,7 +485,7 @@ _CALM: Final = ErrorCodes.ENHANCE_YOUR_CALM
 
 
 class _Configuration(H2Configuration):
-    """The configuration of `h2` as plain attributes, which it reads several times per frame."""
+    """The configuration of `h2` as plain attributes, read several times per frame."""
 
     client_side = False
     validate_inbound_headers = False  # see `HeaderReader`

@@ -17,7 +17,7 @@ from formats.rocketmq.numbers import read_digits
 __all__ = ["GrpcError", "GrpcStatus", "MessageReader", "frame_message", "status_text", "timeout_ms"]
 
 _PREFIX: Final = struct.Struct(">BI")
-# Milliseconds of each unit of a time-out.
+# The ms of each unit of a time-out.
 _UNITS: Final = {"H": 3_600_000.0, "M": 60_000.0, "S": 1_000.0, "m": 1.0, "u": 0.001, "n": 0.000_001}
 _DIGITS_MAX: Final = 8
 _GZIP_WINDOW: Final = 31
@@ -26,7 +26,7 @@ _PLAIN: Final = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 
 
 class GrpcStatus(IntEnum):
-    """The outcome of a call for gRPC itself. The broker's outcome is in the answer's message."""
+    """The outcome of a call for gRPC itself; the answer has the broker's."""
 
     OK = 0
     CANCELLED = 1
@@ -41,7 +41,7 @@ class GrpcStatus(IntEnum):
 
 
 class GrpcError(Exception):
-    """A call that ends without an answer: the status, and its text."""
+    """The status and text of a call that ends without an answer."""
 
     def __init__(self, status: GrpcStatus, text: str) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ class GrpcError(Exception):
 
 
 def timeout_ms(text: str) -> int:
-    """Return the milliseconds of a `grpc-timeout`. Raises `GrpcError`."""
+    """Return a `grpc-timeout` in ms. Raises `GrpcError`."""
     number, unit = read_digits(text[:-1]), text[-1:]
     if unit not in _UNITS or number is None or len(text) > _DIGITS_MAX + 1:
         raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{text[:20]!r} is no time-out")
@@ -80,15 +80,13 @@ class MessageReader:
 
     @property
     def size(self) -> int:
-        """The number of bytes that are kept of an incomplete message."""
+        """The bytes kept of an incomplete message."""
         return len(self._data)
 
     def add(self, data: bytes) -> None:
-        """Take more of the stream."""
         self._data += data
 
     def clear(self) -> None:
-        """Drop an incomplete message."""
         self._data = bytearray()
 
     def next(self) -> bytes | None:
