@@ -181,7 +181,7 @@ class PlainSender:
         return Frame(ResponseCode.SUCCESS, 0, ext_fields=self._fields | own)
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Store and answer the plain messages at the front of `data[at:end]`; return where the first other frame begins."""
+        """Store and answer plain messages at the front of `data[at:end]`; return where the first other frame begins."""
         known = self._known.get(session)
         if known is None:
             place = frame_place(data, at, end)
