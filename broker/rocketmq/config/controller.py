@@ -12,9 +12,9 @@ __all__ = ["with_controller", "with_peers"]
 
 
 def with_controller(config: RocketConfig, port: int | None) -> RocketConfig:
-    """Make the configuration of a node with a controller on a port, where it says nothing of others of its group.
+    """Make the configuration of a node with a controller on a port, if no others are configured for its group.
 
-    Without a port only what is configured is checked. Raises `PropertyError`.
+    Without a port, only check the configuration. Raises `PropertyError`.
     """
     options = config.controller
     if port is not None:

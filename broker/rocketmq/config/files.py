@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def open_access(config: RocketConfig) -> AccessTables:
-    """Read the users and policies of a store, with the users that the configuration names. Raises `PropertyError`."""
+    """Read a store's users and policies, with the configuration's users. Raises `PropertyError`."""
     users = ConfigFile(config.store / "config" / "users.json")
     acls = ConfigFile(config.store / "config" / "acls.json")
     tables = read_file(users, lambda data: AccessTables(data, acls.read(), users.write, acls.write), beside=acls)
@@ -49,7 +49,7 @@ def _forget(data: bytes) -> None:
 
 
 def _make_first_users(config: RocketConfig, tables: AccessTables) -> None:
-    """Make the users that the configuration names, unless they are there. Raises `PropertyError`."""
+    """Make the configuration's users, unless they exist. Raises `PropertyError`."""
     for account in _plain_accounts(config.plain_accounts):
         if account.white_addresses:
             log.warning("the whitelisted addresses of account %s are ignored", account.user.username)
@@ -86,7 +86,7 @@ def _plain_accounts(path: Path | None) -> list[Account]:
 def read_file(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile | None = None) -> T:
     """Read and decode a file, and perhaps another one beside it.
 
-    Raises `PropertyError`, which names it and the remedy.
+    Raises `PropertyError`, with its name and the remedy.
     """
     try:
         return read(file.read())
@@ -96,7 +96,7 @@ def read_file(file: ConfigFile, read: Callable[[bytes], T], beside: ConfigFile |
 
 
 def make_seal(credentials: UserInfo | None) -> Callable[[Frame], Frame]:
-    """Make what signs requests to nameservers, if there is somebody to sign as."""
+    """Return the signer of requests to nameservers, which signs nothing without credentials."""
     if credentials is None:
         return lambda frame: frame
     name, secret = credentials.username or "", credentials.password or ""

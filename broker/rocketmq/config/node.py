@@ -1,7 +1,7 @@
 """The configuration of a RocketMQ node, from properties like those of the original's `broker.conf`.
 
-Values are texts, so pydantic, which reads BlazingMQ's JSON, would call the same readers; to import it costs 8 % of the
-processor time to import a broker.
+Values are texts: pydantic, which reads BlazingMQ's JSON, would call the same readers, and its import costs 8 % of the
+processor time of importing a broker.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ REMOTING_PORT: Final = 8080
 class StorePlaces:
     """The paths of parts of a store; None for those in its folder.
 
-    The commit log is in the folders `log` and `read_only_log`; no file is created in the latter. Apache's broker does
-    not know the last four of these properties, and keeps these files in the store's folder whatever they say.
-    `root` is the store's folder by the configuration file, which an option may replace.
+    The commit log is in the folders `log` and `read_only_log`; no file is created in the latter. Apache's broker
+    ignores the last four of these properties, and keeps these files in the store's folder. `root` is the store's folder
+    by the configuration file, which an option may replace.
     """
 
     log: tuple[Path, ...] | None = None
@@ -81,18 +81,16 @@ class StorePlaces:
 class RocketConfig:
     """A node: its ports, its address for others, and its store. `nameservers` are other processes.
 
-    `grpc_port` and `remoting_port`, that of remoting clients to whom one address is nameserver and broker, are 0 if
-    they are not to be served; None leaves it to the node, which does without a port that is taken.
+    `grpc_port` and `remoting_port`, for remoting clients to whom one address is nameserver and broker, are 0 if not
+    served; None leaves it to the node, which does without a port that is taken.
 
-    `first_user` is made if there is none of its name, and so are `inner_credentials`, by which the broker signs what it
-    tells nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file
-    that mean nothing here, and `doubts` those whose value is not what it seems to be; `file` is that file, if there is
-    one.
+    `first_user` is made unless its name exists, as are `inner_credentials`, by which the broker signs requests to
+    nameservers; `plain_accounts` is the file with accounts of ACL 1.0. `unused` are the properties of the file that
+    mean nothing here, and `doubts` those whose value may not be what it seems; `file` is that file, if any.
 
-    The nodes of a group prove to each other that they know `peer_secret`, if it is set. Otherwise, if
-    `checks_peer_address`, each node has to connect from its own host. `administrators` are the networks that
-    administrators of nameservers and controllers connect from, `balancers` those whose connections begin with a header
-    of the PROXY protocol.
+    The nodes of a group prove to each other that they know `peer_secret`, if set. Otherwise, with
+    `checks_peer_address`, each node must connect from its own host. Administrators of nameservers and controllers
+    connect from the networks `administrators`. Connections from `balancers` begin with a header of the PROXY protocol.
     """
 
     store: Path = Path("rocketmq-data")
@@ -141,7 +139,7 @@ class RocketConfig:
 
     @property
     def broker_options(self) -> BrokerOptions:
-        """The broker's options, with the address that it tells others. Raises `PropertyError` without one to tell."""
+        """The broker's options, with its address for others. Raises `PropertyError` without one."""
         address = self.told_address or self.bind_address
         if address in ("0.0.0.0", "::"):
             raise PropertyError(
@@ -161,23 +159,23 @@ class RocketConfig:
 
     @property
     def other_nameservers(self) -> list[str]:
-        """The nameservers other than that of this process, which needs no connection to its broker."""
+        """The nameservers other than this process's, which needs no connection to its broker."""
         own = {str(Host(each, self.nameserver_port)) for each in (self.broker_options.address.address, "127.0.0.1")}
         return [name for name in self.nameservers if name not in own and name != f"localhost:{self.nameserver_port}"]
 
     @property
     def pages_port(self) -> int | None:
-        """The port of the pages for monitoring; None if there are none."""
+        """The port of the pages for monitoring, if any."""
         return self.metrics_port if self.exports_metrics else None
 
     @property
     def grpc_listen_port(self) -> int | None:
-        """The port for gRPC; None if there is none, as with a slave that is not told otherwise."""
+        """The port for gRPC, if any; a slave has none by default."""
         return self._asked_or_usual(self.grpc_port, GRPC_PORT)
 
     @property
     def remoting_listen_port(self) -> int | None:
-        """The port for clients that are given one address only; None if there is none, as with gRPC."""
+        """The port for clients with one address only, if any, as with gRPC."""
         return self._asked_or_usual(self.remoting_port, REMOTING_PORT)
 
     def _asked_or_usual(self, port: int | None, usual: int) -> int | None:
@@ -186,7 +184,7 @@ class RocketConfig:
 
     @property
     def ha_listen_port(self) -> int | None:
-        """The port that slaves connect to; None if there is none, as with a slave that stays one."""
+        """The port that slaves connect to, if any; a slave that stays one has none."""
         port = self.replication.port
         if self.replication.is_controlled:
             return port or self.port + 1
@@ -195,19 +193,19 @@ class RocketConfig:
     def with_role(
         self, role: Role | None = None, broker_id: int | None = None, ha_port: int | None = None
     ) -> RocketConfig:
-        """Make the configuration of a master or of a slave. A None keeps the value. Raises `PropertyError`.
+        """Make the configuration of a master or of a slave. None keeps a value. Raises `PropertyError`.
 
         With a controller, neither the role nor the id are configured.
         """
         if self.replication.is_controlled:
             return self._with_controller(ha_port)
-        # Slaves may come to a broker of which it is said that it is a master.
+        # A broker that is explicitly a master may get slaves.
         default = 0 if role is not None and self.replication.port is None else self.replication.port
         role = role or self.replication.role
         broker_id = self.options.broker_id if broker_id is None else broker_id
         if role is Role.SLAVE and broker_id <= 0:
             raise PropertyError("a slave needs an id that no other broker of its name has, 1 or more (brokerId)")
-        # As in the original, a master's id is 0, whatever is configured.
+        # As in the original, a master's id is always 0.
         options = replace(self.options, broker_id=broker_id if role is Role.SLAVE else 0)
         port = default if ha_port is None else ha_port
         return replace(self, options=options, replication=replace(self.replication, role=role, port=port))
@@ -232,12 +230,12 @@ class RocketConfig:
 
     @property
     def controller_properties(self) -> dict[str, str]:
-        """The properties of the controller in force, by the original's names."""
+        """The controller's properties in force, by the original's names."""
         return texts("controller", self.controller)
 
     @property
     def nameserver_properties(self) -> dict[str, str]:
-        """The properties of the nameserver that administrators may change."""
+        """The nameserver's properties that administrators may change."""
         return {
             "supportActingMaster": BOOL.write(self.supports_acting_master),
             "notifyMinBrokerIdChanged": BOOL.write(self.tells_least_id),
@@ -246,13 +244,13 @@ class RocketConfig:
 
     @property
     def controller_port(self) -> int | None:
-        """The port of this node's controller; None if it has none, or none that is configured."""
+        """The port of this node's controller, if it has one and that is configured."""
         address = self.controller.peers.get(self.controller.self_id) if self.has_controller else None
         found = None if address is None else split_address(address)
         return None if found is None else found[1]
 
     def changed(self, **changes: Any) -> RocketConfig:
-        """The configuration with changes; a None changes nothing."""
+        """Return the configuration with changes; None changes nothing."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
 
@@ -263,7 +261,7 @@ def _readers(*parts: str) -> dict[str, Callable[[str], Any]]:
     return {name: each.kind.read for part in parts for name, each in TABLES[part].items()}
 
 
-# By property, how its value is read; for administrators, who change some while the broker runs.
+# By property, the reader of its value; for administrators, who change some at run time.
 BROKER_READERS: Final = {
     **_readers("node", "broker", "store", "places", "times", "replication", "tls"),
     "brokerRole": read_master_role,
@@ -284,7 +282,7 @@ LOCKED: Final = frozenset(
 # The controller's properties (source: ControllerConfig).
 CONTROLLER_READERS: Final = _readers("controller")
 CONTROLLER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
-# The nameserver's properties (source: NamesrvConfig) that can be changed while it runs.
+# The nameserver's properties (source: NamesrvConfig) that can change at run time.
 NAMESERVER_DEFAULTS: Final = {
     "returnOrderTopicConfigToBroker": "true",
     "supportActingMaster": "false",
@@ -295,7 +293,7 @@ NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvC
 
 
 class _Sorted:
-    """The properties of a file as fields, by subject; with the unknown ones, and all faults."""
+    """The properties of a file as fields, by subject, with the unknown ones and all faults."""
 
     def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
         self._path = path
@@ -329,7 +327,7 @@ class _Sorted:
 
 
 def _access_fields(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of the configuration that the properties of access control set."""
+    """Return the configuration's fields that the properties of access control set."""
     is_first = found.pop("is_first", False)
     plain = found.pop("migrates", False) or is_first
     others = ("first_user", "inner_credentials", "peer_secret")
@@ -340,7 +338,7 @@ def _access_fields(path: Path, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_rocketmq_config(path: Path) -> RocketConfig:
-    """The configuration that a file holds. Raises `PropertyError` for values that cannot be used."""
+    """Return the configuration in a file. Raises `PropertyError` for values that cannot be used."""
     properties = properties_of(path)
     given = _Sorted(path, properties)
     fields, faults = given.fields, given.faults

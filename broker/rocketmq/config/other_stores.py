@@ -1,7 +1,7 @@
-"""Stores of other kinds than this broker keeps: the properties that ask for one, and its traces in a store's folder.
+"""Other kinds of stores than this broker keeps: the properties that request one, and its traces in a store's folder.
 
-Such a store has messages or progress in files that this broker does not read. Starting with the other files would
-number messages from 0, or have groups begin again. So the start is refused before anything is written.
+Such a store has messages or progress in files that this broker does not read. A start with the other files would number
+messages from 0, or have groups begin again, so it is refused before anything is written.
 
 Source: BrokerConfig, MessageStoreConfig, BrokerController, DLedgerCommitLog, PopConsumerService, TieredMessageStore.
 """
@@ -30,7 +30,7 @@ _QUEUES: Final = {
 
 
 class _Asked(NamedTuple):
-    """The kind of store that a property asks for unless its value is harmless, and how to do without it."""
+    """The kind of store that a property requests unless its value is harmless, and how to do without it."""
 
     kind: str
     remedy: str
@@ -47,7 +47,7 @@ def _is_none_of(name: str) -> Callable[[str], bool]:
 
 
 def _is_no_rocksdb(value: str) -> bool:
-    """Return whether a type of store is not RocksDB's: the original takes all others for that of files."""
+    """Return whether a type of store is not RocksDB's: the original takes all others for files."""
     return "defaultrocksdb" not in (each.strip().lower() for each in value.split(";"))
 
 
@@ -75,7 +75,7 @@ ASKED: Final[Mapping[str, _Asked]] = {
 
 
 def asked_kinds(path: Path, properties: Mapping[str, str]) -> Iterator[PropertyError]:
-    """Yield a fault for each property of a configuration file that asks for a store of another kind."""
+    """Yield a fault for each property of a configuration file that requests a store of another kind."""
     for name, asked in ASKED.items():
         value = properties.get(name)
         if value is not None and not asked.is_harmless(value):
@@ -106,10 +106,10 @@ def stored_kinds(root: FolderView) -> Iterator[PropertyError]:
 def _is_filled_database(folder: FolderView) -> bool:
     """Return whether a folder is a database of RocksDB with entries: in tables (*.sst), or in a log that is not empty.
 
-    Apache's broker makes `rocksdbstore` in each store, and leaves it empty unless a property asks for its use.
+    Apache's broker makes `rocksdbstore` in each store, and leaves it empty unless a property enables its use.
     """
     names = folder.names()
-    # The two files that each database has.
+    # Each database has these two files.
     if "CURRENT" not in names or not any(each.startswith("MANIFEST-") for each in names):
         return False
     return any(

@@ -50,13 +50,13 @@ __all__ = [
 
 # The original counts the bytes of a file in 32 bits.
 _FILE_BYTES_MAX: Final = (1 << 31) - 1
-# Minimum length of a secret: an eavesdropper of a proof can try guesses offline.
+# An eavesdropper of a proof can try guesses offline.
 _SECRET_CHARS_MIN: Final = 16
 MISREAD: Final = "has characters in UTF-8, and Java's properties are in ISO-8859-1"
 
 
 class PropertyError(Exception):
-    """A configuration that cannot be used: `problem` says where and why, and `remedy`, if there is one, what to do.
+    """A configuration that cannot be used: `problem` gives the place and the reason, and `remedy`, if any, what to do.
 
     `others` are the next faults in the same file.
     """
@@ -73,7 +73,7 @@ class PropertyError(Exception):
 
 
 def raise_first(faults: Sequence[PropertyError]) -> None:
-    """Raise the first of a file's faults, with the others, if there is one."""
+    """Raise the first of a file's faults, if any, with the others."""
     if faults:
         raise PropertyError(faults[0].problem, faults[0].remedy, tuple(faults[1:]))
 
@@ -99,7 +99,7 @@ def data_of(path: Path) -> bytes:
 
 
 def is_misread(value: str) -> bool:
-    """Return whether a value that was read as ISO-8859-1 has characters that somebody wrote in UTF-8."""
+    """Return whether a value that was read as ISO-8859-1 was written in UTF-8."""
     try:
         return not value.isascii() and value.encode(PROPERTIES_ENCODING).decode() != value
     except UnicodeError:
@@ -107,7 +107,7 @@ def is_misread(value: str) -> bool:
 
 
 def index_faults(path: Path, slots: int, entries: int) -> list[PropertyError]:
-    """Return the fault of a configuration whose index files are larger than the original can map, if they are."""
+    """Return the fault of a configuration whose index files are larger than the original can map, if any."""
     size = IndexFile.size_of(slots, entries)
     if size <= _FILE_BYTES_MAX:
         return []
@@ -122,7 +122,7 @@ def _read_bool(text: str) -> bool:
 
 
 class Kind(NamedTuple):
-    """A kind of values. `read` raises `ValueError` for a text that it cannot use; `about` is for the manual."""
+    """A kind of values. `read` raises `ValueError` for an invalid text; `about` is for the manual."""
 
     read: Callable[[str], Any]
     about: str
@@ -130,8 +130,6 @@ class Kind(NamedTuple):
 
 
 def number(least: int, most: int) -> Kind:
-    """Return the kind of the numbers from `least` to `most`."""
-
     def read(text: str) -> int:
         value = read_digits(text)
         if value is None or not least <= value <= most:
@@ -142,7 +140,7 @@ def number(least: int, most: int) -> Kind:
 
 
 def _word(meanings: Mapping[str, Any]) -> Kind:
-    """Return the kind of words that have these meanings."""
+    """Return the kind of words with these meanings."""
 
     def read(text: str) -> Any:
         if text.lower() not in meanings:
@@ -216,7 +214,7 @@ def _read_path(text: str) -> Path:
 
 def _read_paths(text: str) -> tuple[Path, ...]:
     names = text.split(",")
-    # The original's configurations have commas after the last path, too.
+    # The original's configurations may have a comma after the last path.
     while len(names) > 1 and not names[-1]:
         names.pop()
     for name in names:
@@ -229,7 +227,7 @@ def _read_paths(text: str) -> tuple[Path, ...]:
 
 
 def _codes(text: str) -> frozenset[int]:
-    # Besides codes of requests there may be names of another protocol, which is not spoken here.
+    # There may be names of another protocol beside the codes; it is not spoken here.
     codes = map(read_digits, text.replace(",", " ").split())
     return frozenset(code for code in codes if code is not None)
 
@@ -258,7 +256,7 @@ def secret_pair(name: str, password: str) -> Kind:
 
 
 def shown_delays(delays_ms: Sequence[int]) -> str:
-    """Return the delays of the levels as a configuration file has them."""
+    """Return the delays of the levels as in a configuration file."""
     return " ".join(f"{delay // 1000}s" for delay in delays_ms)
 
 

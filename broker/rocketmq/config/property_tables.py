@@ -1,7 +1,7 @@
 """The properties of a node's configuration file: each is declared once, by the original's name.
 
-A declaration has the kind of the values, the field that they set and the meaning. From it the file is read and checked,
-the properties in force are written, and the manual's page is made. Defaults are those of the fields.
+A declaration has the kind of the values, their field and the meaning. By it the file is read and checked, the
+properties in force are written, and the manual's page is made. Defaults are the fields'.
 
 Source: BrokerConfig, NettyServerConfig, MessageStoreConfig, ControllerConfig, NamesrvConfig.
 """
@@ -46,7 +46,7 @@ __all__ = ["TABLES", "Property", "Table", "read_property", "texts"]
 
 
 class Property(NamedTuple):
-    """A property: its values, the field that it sets, what it does, and whether Apache's programs do not have it."""
+    """A property: its values, its field, its effect, and whether Apache's programs lack it."""
 
     kind: Kind
     field: str

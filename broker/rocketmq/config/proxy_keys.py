@@ -1,6 +1,6 @@
-"""The file with what a proxy has of access control: the key with which it signs, and what it checks of its clients.
+"""The file with a proxy's access control: the key with which it signs, and its checks of clients.
 
-Properties as a node's configuration file has them, or the JSON of the original's `rmq-proxy.json`; the names are the
+It has properties like a node's configuration file, or the JSON of the original's `rmq-proxy.json`; the names are the
 original's (source: AuthConfig, ProxyConfig).
 """
 
@@ -37,7 +37,7 @@ _FIRST_USER: Final = "initAuthenticationUser"
 
 @dataclass(frozen=True)
 class ProxyKeys:
-    """The checks of clients, and the user as whom the proxy signs; `unused` are properties that mean nothing here."""
+    """The checks of clients, and the user as whom the proxy signs; `unused` properties mean nothing here."""
 
     checks: Checks = field(default_factory=Checks)
     credentials: UserInfo | None = None
@@ -90,5 +90,5 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value of the JSON as properties have it."""
+    """Return a JSON value as properties have it."""
     return value if isinstance(value, str) else fastjson.dumps(value)

@@ -1,4 +1,4 @@
-"""The configuration of TLS: that of a node's ports, and of the connections that it makes (source: TlsSystemConfig)."""
+"""The configuration of TLS for a node's ports, and for its connections to others (source: TlsSystemConfig)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 __all__ = ["CLIENT_CERTIFICATES", "TlsMode", "TlsOptions"]
 
-# By the original's words, whether clients of a port have to show a certificate.
+# By the original's words, whether clients of a port must show a certificate.
 CLIENT_CERTIFICATES: Final = {
     "none": ssl.CERT_NONE,
     "optional": ssl.CERT_OPTIONAL,
@@ -19,7 +19,7 @@ CLIENT_CERTIFICATES: Final = {
 
 
 class TlsMode(Enum):
-    """The connections that ports take: plain ones, those with TLS beside them, or the latter alone."""
+    """The connections that ports take: plain ones, both, or those with TLS alone."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -28,12 +28,12 @@ class TlsMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """The files are in PEM. Without a certificate, a node makes one that proves nothing, if `makes_own` is set.
+    """The files are in PEM. Without a certificate, a node makes one that proves nothing, if `makes_own`.
 
-    Clients show certificates of the authority `client_trust`, as `client_certificates` says, and none that the list
-    `client_crl` revokes. `dials` chooses TLS for connections to other nodes; None leaves that to the mode, of which
-    only ENFORCING chooses it. These nodes prove their identity by certificates of the authority `dial_trust`; without
-    one, nothing is verified.
+    By `client_certificates`, clients show certificates of the authority `client_trust`, none of them revoked by the
+    list `client_crl`. `dials` chooses TLS for connections to other nodes; None leaves that to the mode, of which only
+    ENFORCING chooses it. These nodes prove their identity by certificates of the authority `dial_trust`; without one,
+    nothing is verified.
     """
 
     mode: TlsMode = TlsMode.PERMISSIVE

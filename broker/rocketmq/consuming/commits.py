@@ -14,7 +14,6 @@ __all__ = ["check_commit", "check_room", "commit_pulled", "is_commit"]
 
 
 def is_commit(services: Services, topic: str, group: str, queue_id: int, offset: int) -> bool:
-    """Return whether `check_commit` accepts an offset."""
     try:
         check_commit(services, topic, group, queue_id, offset)
     except Refused:
@@ -42,7 +41,7 @@ def check_commit(services: Services, topic: str, group: str, queue_id: int, offs
     if config is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
     queues = max(config.read_queue_nums, config.write_queue_nums)
-    # A topic whose number of queues was reduced keeps the messages of its former queues.
+    # A topic that has lost queues keeps their messages.
     if not 0 <= queue_id < queues and (topic, queue_id) not in services.store.queues:
         text = f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues"
         raise Refused(ResponseCode.INVALID_PARAMETER, text)

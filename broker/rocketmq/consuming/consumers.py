@@ -40,9 +40,9 @@ __all__ = ["ConsumerRequests", "starts_in_memory"]
 
 log = logging.getLogger("broker.rocketmq.clients")
 
-# Maximum number of consumers that one step notifies of a change.
+# Maximum of consumers notified in one step.
 STEP_NOTICES: Final = 1_000
-# Maximum number of queues that one request locks or unlocks.
+# The maximum for one request.
 LOCK_QUEUES_MAX: Final = 4_096
 
 _UNIT_SUBSCRIPTION: Final = 2
@@ -59,7 +59,7 @@ class ConsumerRequests:
         self._locks = locks
         self._fingerprints: dict[str, int] = {}
         self._refusals = LimitedLog(log)
-        # The groups that have changed; the consumers still to be notified of the change of one group, by `_notice`.
+        # The groups that have changed; the consumers yet to be notified about one of them, by `_notice`.
         self._changed: dict[str, None] = {}
         self._untold: list[Peer] = []
         self._notice = Frame(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, 0)
@@ -128,11 +128,10 @@ class ConsumerRequests:
         return success()
 
     def disconnected(self, peer: Peer) -> None:
-        """Remove the client of a closed connection from its groups."""
         self._notify(self._services.clients.disconnected(peer))
 
     def expire(self, now_ms: int) -> None:
-        """Close the connections of clients whose heartbeats stopped, and forget expired locks."""
+        """Close the connections of clients without heartbeats, and forget expired locks."""
         for peer in self._services.clients.expire(now_ms):
             cast(Peer, peer).give_up("its client has sent no heartbeat for two minutes")
         self._locks.expire(now_ms)
@@ -140,12 +139,12 @@ class ConsumerRequests:
             del self._fingerprints[name]
 
     def _notify(self, changed: list[str]) -> None:
-        """Have `end_step` notify the consumers of groups that have gained or lost consumers."""
+        """Have `end_step` notify the consumers of groups that have gained or lost some."""
         for name in changed:
             self._changed[name] = None
 
     def end_step(self) -> bool:
-        """Notify up to `STEP_NOTICES` consumers whose groups have changed. Return True if there may be more."""
+        """Notify up to `STEP_NOTICES` consumers of changed groups; return True if there may be more."""
         if not self._untold and not self._changed:
             return False
         for _ in range(STEP_NOTICES):
@@ -214,8 +213,8 @@ class ConsumerRequests:
     def _is_empty(self, topic: str, queue_id: int) -> bool:
         """Return whether a queue of a topic never had a message.
 
-        A new group that gets no offset asks for the queue's end. That is also 0, unless a message is stored in between:
-        then nobody would consume it. The original has this gap.
+        A new group without an offset requests the queue's end, which is also 0, unless a message comes in between:
+        nobody would consume it. The original has this gap.
         """
         config = self._services.topics.get(topic)
         if config is None or not 0 <= queue_id < config.read_queue_nums:
@@ -242,7 +241,7 @@ class ConsumerRequests:
 
 
 def starts_in_memory(store: MessageStore, topic: str, queue_id: int) -> bool:
-    """Return whether a queue still has its very first message, and that is in memory."""
+    """Return whether a queue still has its very first message, in memory."""
     queue = store.queues.get((topic, queue_id))
     if queue is None or queue.begin > 0 or queue.end == 0:
         return False

@@ -1,8 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Message filters of subscriptions: by tag, or by expression (source: FilterAPI, ExpressionMessageFilter).
 
-A tag filter compares the hash of a message's tag, which is in the consume queue. Two tags may share a hash, so clients
-compare the tags themselves. An expression tests properties, which are in the message itself.
+A tag filter compares the hash of a message's tag, from the consume queue; two tags may share one, so clients compare
+the tags. An expression tests properties, from the message itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from formats.rocketmq.remoting.bodies.clients import ALL, SQL92, TAG, Subscripti
 
 __all__ = ["ALL", "SQL92", "TAG", "Filter", "make_subscription", "subscription_of"]
 
-# Units of work of compiling an expression, per character; see `Scheduler`.
+# Units of compiling a character of an expression; see `Scheduler`.
 _COMPILE_UNITS: Final = 4_000
 _TAGS_BYTES_MAX: Final = 32 << 10
 
@@ -40,7 +40,7 @@ class Filter:
             scheduler.spend(_COMPILE_UNITS * min(len(subscription.sub_string), EXPRESSION_BYTES_MAX))
         self.sql = compile_sql(subscription.sub_string) if subscription.expression_type == SQL92 else None
         takes_all = self.sql is not None or subscription.sub_string == ALL
-        # The codes of the wanted tags; None for all.
+        # The wanted tags' codes; None for all.
         self.codes = None if takes_all else frozenset(subscription.code_set)
 
     def takes(self, tags_code: int) -> bool:

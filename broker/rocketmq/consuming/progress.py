@@ -1,4 +1,4 @@
-"""Requests about how far groups are in the queues of topics (source: AdminBrokerProcessor)."""
+"""Requests about groups' progress in the queues of topics (source: AdminBrokerProcessor)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Progress"]
 
-# The original's answer for a queue in which the group in question is ahead of the others.
+# The original's answer for a queue in which the group is ahead of the others.
 _AHEAD: Final = (1 << 63) - 1
 
-# Queues of a topic, which may have many, that are examined before others may be served.
+# Queues of a topic that are examined before others may be served.
 QUEUES_OF_ITEM: Final = 64
 # Units of a commit; see `Scheduler.spend`.
 _COMMIT_UNITS: Final = 8_000
@@ -107,7 +107,7 @@ class Progress:
         return config is not None and config.order
 
     def _is_consumed(self, topic: str, group: str) -> bool:
-        """Return whether a topic exists, and the present consumers of a group, if any, subscribe to it."""
+        """Return whether a topic exists, and a group's present consumers, if any, subscribe to it."""
         known = self._services.clients.consumers.get(group)
         has_others = known is not None and bool(known.subscriptions)
         return self._services.topics.get(topic) is not None and not (has_others and self._wanted(topic, group) is None)
@@ -120,7 +120,7 @@ class Progress:
         return self._services.statistics.rate("GROUP_GET_NUMS", f"{topic}@{group}", now_ms)
 
     def _progress(self, topic: str, group: str) -> Iterator[dict[MessageQueue, GroupProgress]]:
-        """Yield how far a group is in the queues of a topic, `QUEUES_OF_ITEM` of them at a time."""
+        """Yield a group's progress in the queues of a topic, `QUEUES_OF_ITEM` at a time."""
         config = self._services.topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
         for begin in range(0, count, QUEUES_OF_ITEM):
@@ -179,7 +179,6 @@ class Progress:
         return with_body(GROUP_SUBSCRIPTION.write(GroupSubscription(header.group, header.topic, wanted)))
 
     def _clone(self, request: Request) -> Frame | None:
-        """Copy the offsets of one group to another, in one topic or in all."""
         return self._answers.begin(
             request, self._copy(request, read_header(headers.CloneGroupOffsetRequest, request.fields))
         )

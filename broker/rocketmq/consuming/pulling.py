@@ -1,9 +1,8 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Requests for the messages of a queue, with long polling.
 
-Source: PullMessageProcessor, DefaultMessageStore.getMessage, PullRequestHoldService.
-
-A request that finds nothing may be held until a message comes or its time is over.
+Source: PullMessageProcessor, DefaultMessageStore.getMessage, PullRequestHoldService. A request that finds nothing may
+be held until a message comes or its time is over.
 """
 
 from __future__ import annotations
@@ -35,15 +34,14 @@ __all__ = ["Found", "PullFlag", "Puller", "find_messages"]
 log = logging.getLogger("broker.rocketmq.pulling")
 
 _FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-# Maximum size of messages in an answer that are in memory (maxTransferBytesOnMessageInMemory and its count).
+# Maxima of messages in memory in an answer (maxTransferBytesOnMessageInMemory and its count).
 TRANSFER_BYTES_MAX: Final = 256 << 10
 TRANSFER_MESSAGES_MAX: Final = 32
-# Maximum number of entries that one request examines (maxFilterMessageSize).
+# Maximum of entries that one request examines (maxFilterMessageSize).
 LOOK_AT_MAX: Final = 16_000 // 20
-# Maximum number of cached filters.
 FILTERS_MAX: Final = 256
 HOLD_MS_MAX: Final = 600_000
-# Maximum number of waiting requests; others are answered at once.
+# Further requests are answered at once.
 HELD_MAX: Final = 100_000
 
 REQUEST: Final = codec_of(PullMessageRequest)
@@ -68,7 +66,7 @@ _READ: Final = int(Permission.READ)
 
 
 class Found(NamedTuple):
-    """The content of a queue from an offset on. `status` is the original's word for it in the answer."""
+    """The content of a queue from an offset on. `status` is the original's word for it."""
 
     status: str
     next_offset: int
@@ -81,7 +79,7 @@ def find_messages(services: Services, topic: str, queue_id: int, offset: int, mo
     """Return messages of a queue from `offset` on, at most an answer's worth, from one file of the consume queue.
 
     Finds at least one message if one of the next `LOOK_AT_MAX` matches. With an expression, the search ends early when
-    the budget of the step is spent; `next_offset` says where to continue.
+    the step's budget is spent; `next_offset` is where to continue.
     """
     store = services.store
     queue = store.queues.get((topic, queue_id))
@@ -115,7 +113,7 @@ def find_messages(services: Services, topic: str, queue_id: int, offset: int, mo
 
 
 def _matches(store: MessageStore, offset: int, sql: SqlFilter, scheduler: Scheduler) -> bool:
-    """Return whether an expression matches the properties of the message at an offset of the log."""
+    """Return whether an expression matches the message at an offset of the log."""
     properties = store.log.read(offset).record.properties
     scheduler.spend(sql.units(properties))
     return sql.takes(decode_properties(properties))
@@ -147,8 +145,8 @@ _Tried = tuple[Frame, int, bool]
 class Puller:
     """Answers pull requests, at once or when there are messages.
 
-    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed. At most
-    `held_max` requests wait at a time. Waiting requests are examined in slices; see `Scheduler`.
+    `failed` gets the connection of a waiting request that was dropped because answering it failed. At most `held_max`
+    requests wait. They are examined in slices; see `Scheduler`.
     """
 
     def __init__(
@@ -163,11 +161,10 @@ class Puller:
 
     @property
     def held(self) -> int:
-        """The number of waiting requests."""
         return len(self._waits)
 
     def pull(self, fields: dict[str, str], connection: object, now_ms: int, answer: Callable[[Frame], None]) -> None:
-        """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; call `answer` with the answer, now or later."""
+        """Carry out PULL_MESSAGE or LITE_PULL_MESSAGE; call `answer` now or later."""
         header = REQUEST.read(fields)
         tried = self._try(header, now_ms, is_new=True)
         if tried is not None and tried[0].code != ResponseCode.PULL_NOT_FOUND:
@@ -199,11 +196,9 @@ class Puller:
             scheduler.again(key, partial(self._wake, key))
 
     def expire(self, now_ms: int) -> None:
-        """Answer the requests whose time is over."""
         self._waits.end_over(now_ms, lambda waiting: self._look_again(waiting, self._scheduler.now_ms))
 
     def disconnected(self, connection: object) -> None:
-        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _wake(self, key: tuple[str, int]) -> Iterator[None]:
@@ -240,7 +235,7 @@ class Puller:
             self._failed(waiting.connection, error)
 
     def _try(self, header: PullMessageRequest, now_ms: int, *, is_new: bool) -> _Tried | None:
-        """Return the answer to a request; None if it needs the budget of a later step."""
+        """Return the answer to a request; None if it needs a later step's budget."""
         try:
             group, topic, subscription = self._check(header, now_ms)
             if is_new and header.system_flags & _COMMIT_OFFSET and header.commit_offset >= 0:
@@ -287,7 +282,7 @@ class Puller:
         return Frame(code, 0, remark=found.status, ext_fields=RESPONSE.write(response), body=body)
 
     def _suggested(self, header: PullMessageRequest, group: GroupConfig, found: Found) -> int:
-        """Return the id of the broker of this name to ask next: a slave, if the group is far behind."""
+        """Return the id of the broker of this name to ask next: a slave, if the group lags far."""
         options = self._services.options
         if not options.slave_read:
             return 0
@@ -299,7 +294,6 @@ class Puller:
         return group.broker_id if options.broker_id == 0 else 0
 
     def _filter(self, subscription: Subscription) -> Filter:
-        """Return the filter of a subscription, from the cache if it is there."""
         key = subscription.topic, subscription.sub_string
         known = self._filters.get(key)
         if known is not None and known[0] == subscription:

@@ -2,9 +2,9 @@
 
     a > 5 AND (b = 'x' OR b IN ('y', 'z')) AND NOT c BETWEEN 1 AND 3 AND d IS NOT NULL AND e STARTSWITH 'f'
 
-Properties are text, and are converted where they are compared with a number. A comparison with a missing property is
-neither true nor false; a message matches only if the whole expression is true. If a property that must be a number is
-none, the evaluation ends: the message does not match.
+Properties are text, converted where they are compared with a number. A comparison with a missing property is neither
+true nor false; a message matches only if the whole expression is true. It does not match if a property that must be a
+number is none.
 
 Source: SelectorParser.jj, ComparisonExpression, LogicExpression, UnaryExpression.
 """
@@ -82,16 +82,16 @@ STRING: /'(''|[^'])*'/
 %ignore /\/\*([^*]|\*+[^*\/])*\*+\//
 """
 
-# Bounds on an expression, which the original does not have. Compiling it, and evaluating it for one message with the
-# largest properties, takes less than 20 ms each. The time of a search is proportional to the length of the value and,
-# in the worst case, to that of the searched text.
+# Bounds that the original does not have. Compiling an expression, and evaluating it for one message with the largest
+# properties, takes less than 20 ms each. The time of a search is proportional to the length of the value and, in the
+# worst case, to that of the searched text.
 EXPRESSION_BYTES_MAX: Final = 8 << 10
 DEPTH_MAX: Final = 100
 SEARCHES_MAX: Final = 64
 SEARCHED_CHARACTERS_MAX: Final = 2048
 # Longer texts are not numbers.
 _NUMBER_CHARACTERS_MAX: Final = 1024
-# Maximum size of all cached expressions.
+# For all cached expressions.
 _COMPILED_BYTES_MAX: Final = 128 << 10
 
 # Units of work (see `Scheduler`): per message, per property, per byte of properties, per term of the expression, and
@@ -138,7 +138,7 @@ def _to_float(text: str) -> float:
 
 
 def _like(text: str, number: int | float) -> int | float:
-    """Convert text to a number of the same kind as another: an int, a long or a double."""
+    """Convert text to another number's kind: an int, a long or a double."""
     if isinstance(number, float):
         return _to_float(text)
     value = read_int(text) if -(1 << _INT_BITS) <= number < 1 << _INT_BITS else read_long(text)
@@ -222,7 +222,7 @@ def _unquote(token: Token) -> str:
 
 
 def _condition(term: _Term) -> _Term:
-    """Return a term as a condition. A property by itself is text, which is never true."""
+    """Return a term as a condition. A property alone is text, which is never true."""
     if term.is_boolean:
         return term
     if term.name is not None:
@@ -231,7 +231,7 @@ def _condition(term: _Term) -> _Term:
 
 
 class _Builder(Transformer[Token, _Term]):
-    """Builds terms from a parsed expression, from its leaves on."""
+    """Builds terms from a parsed expression, leaves first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -421,7 +421,7 @@ class SqlFilter:
         if len(builder.searched) > SEARCHES_MAX or sum(builder.searched) > SEARCHED_CHARACTERS_MAX:
             bound = f"{SEARCHES_MAX} texts, of {SEARCHED_CHARACTERS_MAX} characters in all"
             raise SqlError(f"it searches for more than {bound}")
-        # An upper bound on the number of terms: each has a blank or an operator of its own.
+        # An upper bound on the terms: each has a blank or an operator of its own.
         terms = 1 + len(_TERM_ENDS.findall(text))
         self._units = _MESSAGE_UNITS + terms * _TERM_UNITS
         self._digit_units = terms * _DIGIT_UNITS
@@ -429,14 +429,13 @@ class SqlFilter:
         self._byte_units = _BYTE_UNITS * (1 + len(builder.searched)) + sum(builder.searched) // 6
 
     def takes(self, properties: Values) -> bool:
-        """Return whether a message with these properties matches."""
         try:
             return self._evaluate(properties) is True
         except _Mismatch:
             return False
 
     def units(self, properties: bytes) -> int:
-        """Return an upper bound on the work of decoding properties and of evaluating the expression for them."""
+        """Return an upper bound on the work of decoding properties and evaluating the expression."""
         size = len(properties)
         units = self._units + self._byte_units * size + _PROPERTY_UNITS * properties.count(b"\x02")
         return units + self._digit_units * min(size, _NUMBER_CHARACTERS_MAX)
@@ -455,7 +454,6 @@ _compiled: Final[dict[str, SqlFilter]] = {}
 
 
 def is_compiled(text: str) -> bool:
-    """Return whether `compile_sql` has an expression in its cache."""
     return text in _compiled
 
 

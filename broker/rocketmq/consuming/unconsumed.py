@@ -10,17 +10,17 @@ from broker.rocketmq.tables.services import Services
 
 __all__ = ["first_unconsumed"]
 
-# Number of queues and offsets that one piece examines.
+# Queues and offsets that one piece examines.
 PIECE: Final = 5_000
 
 
 def first_unconsumed(services: Services, given_out: Iterable[tuple[str, Mapping[int, int]]], end: int) -> Iterator[str]:
     """Search for a message before offset `end` of the log that a group has not consumed.
 
-    Yields "" after each piece of work and then, if there is such a message, a description of it. `given_out` has, for
-    the broker's own topics, the offsets by queue before which all messages were delivered; later ones count as
-    unconsumed. A group counts in the topics in which it has committed an offset; in their queues without one, it has
-    consumed nothing. Groups without a configuration do not count.
+    Yields "" after each piece of work and then, if there is such a message, its description. `given_out` has, for the
+    broker's own topics, the offsets by queue before which all messages were delivered; later ones count as unconsumed.
+    A group counts in the topics in which it has committed an offset; in their queues without one, it has consumed
+    nothing. Groups without a configuration do not count.
     """
     store, groups = services.store, services.groups.table
     steps = 0

@@ -10,7 +10,7 @@ from formats.rocketmq.remoting.bodies.routes import TopicConfig
 
 __all__ = ["CLIENT_QUOTA", "QUOTA_SLACK", "LiteGroup", "expiration_ms", "is_lite_topic", "lite_group"]
 
-# Maximum number of lite topics per client, unless its group sets another.
+# Of lite topics per client, unless its group sets another.
 CLIENT_QUOTA: Final = 2_000
 # Clients count their own lite topics, and may report slightly more than the broker counts.
 QUOTA_SLACK: Final = 300
@@ -27,7 +27,7 @@ class LiteGroup(NamedTuple):
 
     bound_topic: str | None = None
     client_quota: int = CLIENT_QUOTA
-    # Only one client of the group is subscribed to a lite topic: the last one that asked for it.
+    # Only the last client of the group that requested a lite topic is subscribed to it.
     is_exclusive: bool = False
     restarts_for_successor: bool = False
     restarts_after_leaving: bool = False
@@ -55,6 +55,6 @@ def is_lite_topic(config: TopicConfig | None) -> bool:
 
 
 def expiration_ms(config: TopicConfig) -> int | None:
-    """Return how long lite topics of a parent are kept after their last message; None if for ever."""
+    """Return how long lite topics of a parent are kept after their last message; None for ever."""
     minutes = read_digits(config.attributes.get(_EXPIRATION))
     return minutes * _MINUTE_MS if minutes else None

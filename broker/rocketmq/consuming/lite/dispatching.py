@@ -18,7 +18,7 @@ __all__ = ["Dispatcher"]
 # Units of examining one client; see `Scheduler`.
 _CLIENT_UNITS: Final = 500
 _WAITS: Final = 3
-# Maximum number of clients that are examined to choose one.
+# Maximum of clients examined to choose one.
 _LOOKS_MAX: Final = 64
 # Interval of the search for idle clients.
 _LOOK_MS: Final = 500
@@ -55,7 +55,7 @@ class Dispatcher:
             yield
 
     def tell(self, queue: str, group: str, now_ms: int, without: str | None = None) -> None:
-        """Assign a queue to a client of a group: preferably one that waits, and preferably another than `without`."""
+        """Assign a queue to a client of a group: preferably one that waits, and another than `without`."""
         lite = split_queue_name(queue)
         if lite is None:
             return
@@ -85,17 +85,15 @@ class Dispatcher:
             self.tell(queue, group, now_ms)
 
     def has_more(self, queue: str, group: str) -> bool:
-        """Return whether there are messages in a queue that a group has not consumed."""
         _, end = self._services.store.span(queue, QUEUE_ID)
         return end > (self._services.offsets.get(queue, group, QUEUE_ID) or 0)
 
     def subscribed(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> None:
-        """Assign the queues to which a client has just subscribed, if they have messages."""
+        """Assign the queues of a client's new subscriptions, if they have messages."""
         group = subscriber.group
         self._services.scheduler.add(("lite", group), self._tell_full(list(queues), group))
 
     def queues_of(self, parent: str) -> list[str]:
-        """Return the queues of all lite topics of a parent."""
         prefix = queue_name(parent, "")
         return [name for name, _ in self._services.store.queues if name.startswith(prefix)]
 

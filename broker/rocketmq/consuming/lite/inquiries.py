@@ -37,7 +37,7 @@ _EVERYBODY: Final = "*"
 
 
 class _Lag(NamedTuple):
-    """The number of messages of a lite topic that a group has not consumed, and when the first of them was stored."""
+    """The number of a lite topic's messages that a group has not consumed, and the storing time of the first."""
 
     messages: int
     lite_topic: str
@@ -49,8 +49,6 @@ def _by_time(lag: _Lag) -> tuple[int, int, str]:
 
 
 class LiteInquiries:
-    """Answers the requests."""
-
     def __init__(
         self,
         services: Services,
@@ -163,7 +161,7 @@ class LiteInquiries:
         subscriber = self._registry.get(client_id)
         times = self._events.times(client_id)
         if subscriber is not None and (subscriber.group, subscriber.parent) != (group, parent):
-            # The client belongs to another group, which the answer must not show.
+            # The answer must not show the client, which belongs to another group.
             subscriber, times = None, (-1, -1)
         most = max(0, min(_NAMES if header.max_count is None else header.max_count, _NAMES_MAX))
         names = None if subscriber is None else list(islice(subscriber.queues, most))
@@ -172,7 +170,7 @@ class LiteInquiries:
         return with_body(bodies.LITE_CLIENT_INFO.write(info))
 
     def _find_group(self, name: str) -> LiteGroup:
-        """Return the part of a group's configuration that is about lite topics. Raises `Refused`."""
+        """Return the part of a group's configuration about lite topics. Raises `Refused`."""
         config = self._services.groups.table.get(name)
         if config is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist.")
@@ -232,7 +230,7 @@ class LiteInquiries:
         peer.answer(request, with_body(bodies.LITE_GROUP_INFO.write(info)))
 
     def _lag(self, queue: str, group: str, parent: str) -> _Lag | None:
-        """Return the lag of a group in a lite topic of a parent; None if it has none, or there is no such topic."""
+        """Return the lag of a group in a lite topic of a parent; None if there is no lag or no such topic."""
         lite = split_queue_name(queue)
         if lite is None or lite[0] != parent:
             return None
@@ -252,6 +250,6 @@ class LiteInquiries:
 
 
 def _minutes(config: TopicConfig) -> int:
-    """Return the minutes after which lite topics of a parent expire; -1 if they do not."""
+    """Return the minutes after which lite topics of a parent expire; -1 for never."""
     kept_ms = expiration_ms(config)
     return -1 if kept_ms is None else kept_ms // _MINUTE_MS

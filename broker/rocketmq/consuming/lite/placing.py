@@ -22,7 +22,7 @@ from formats.rocketmq.remoting.codes import ResponseCode
 
 __all__ = ["LITE_TOPICS_MAX", "LitePlaces", "check_staying", "drop_places"]
 
-# Maximum number of lite topics of a broker (maxLmqConsumeQueueNum): each has files of its own.
+# For a broker (maxLmqConsumeQueueNum): each has files of its own.
 LITE_TOPICS_MAX: Final = 20_000
 
 

@@ -1,7 +1,7 @@
 """Requests for messages of the lite topics that a client is subscribed to (source: PopLiteMessageProcessor).
 
-A group consumes each lite topic in order: while messages of it are under way, no client of the group gets others.
-Messages under way are known in memory only; after a restart, unacknowledged messages are delivered again at once.
+A group consumes each lite topic in order: while messages of it are under way, no client of the group gets others. They
+are known in memory only; after a restart, unacknowledged messages are delivered again at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _LitePopped:
-    """The records of an answer, and how often each was delivered before."""
+    """The records of an answer, and the number of earlier deliveries of each."""
 
     records: list[bytes] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
@@ -59,8 +59,8 @@ class _LitePopped:
 class LitePopper:
     """Answers POP requests, at once or when a queue is assigned to the client.
 
-    `failed` gets the connection of a waiting request that was dropped because an attempt to answer it failed. `pass_on`
-    gets a queue whose client is no longer subscribed to it, and the client's group.
+    `failed` gets the connection of a waiting request that was dropped because answering it failed. `pass_on` gets a
+    queue whose client is no longer subscribed to it, and the client's group.
     """
 
     pass_on: Callable[[str, str, int], None]
@@ -137,7 +137,7 @@ class LitePopper:
     # -- messages
 
     def _take(self, header: PopLiteMessageRequest, now_ms: int) -> _LitePopped:
-        """Pop the available messages of the queues that were assigned to a client."""
+        """Pop the available messages of a client's assigned queues."""
         client_id, popped = header.client_id, _LitePopped()
         subscriber = self._registry.get(client_id)
         if subscriber is None or (subscriber.group, subscriber.parent) != (header.consumer_group, header.topic):
@@ -183,16 +183,13 @@ class LitePopper:
             self._again(waiting, waiting.until_ms, now_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Answer the requests whose time is over."""
         self._waits.end_over(now_ms, lambda waiting: self._again(waiting, None, self._services.scheduler.now_ms))
 
     def end_waits(self) -> None:
-        """Answer all waiting requests with no messages."""
         nothing = Frame(ResponseCode.POLLING_TIMEOUT, 0, ext_fields=_RESPONSE.write(PopLiteMessageResponse(0, 0, 0)))
         self._waits.end_all(lambda waiting: waiting.request.answer(nothing))
 
     def disconnected(self, connection: object) -> None:
-        """Forget the waiting requests of a closed connection."""
         self._waits.forget(connection)
 
     def _again(self, waiting: Waiting[_Asked], until: int | None, now_ms: int) -> None:
@@ -203,7 +200,7 @@ class LitePopper:
 
 
 def _place(client_id: str) -> Place:
-    """Return the key under which a client's requests wait, which contains its group."""
+    """Return the key of a client's waiting requests; its id contains its group."""
     return Place(client_id, "", -1)
 
 

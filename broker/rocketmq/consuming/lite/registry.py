@@ -17,7 +17,7 @@ __all__ = ["Evicted", "LiteSubscriber", "Registry"]
 
 @dataclass(slots=True, eq=False)
 class LiteSubscriber:
-    """A client, the queues that it is subscribed to, and the connection over which it is notified of changes.
+    """A client, its queues, and the connection over which it is notified of changes.
 
     With `takes_all`, it is subscribed to all queues of the parent topic.
     """
@@ -58,7 +58,7 @@ class Registry:
     # -- changes
 
     def hear(self, client_id: str, group: str, parent: str, peer: Peer, now_ms: int) -> LiteSubscriber:
-        """Return the subscription of a client that reports one, and end a former one in another group or topic."""
+        """Return the subscription of a client, and end a former one in another group or topic."""
         known = self._clients.get(client_id)
         if known is not None and (known.group, known.parent) != (group, parent):
             self.leave(client_id)
@@ -104,7 +104,7 @@ class Registry:
         return is_new
 
     def remove(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
-        """End the subscription of a client to queues; return those to which it was subscribed."""
+        """End a client's subscription to queues; return those to which it was subscribed."""
         gone = [queue for queue in list(queues) if queue in subscriber.queues]
         for queue in gone:
             del subscriber.queues[queue]
@@ -133,7 +133,6 @@ class Registry:
         return subscriber
 
     def drop_queue(self, queue: str) -> None:
-        """End all subscriptions to a removed queue."""
         for clients in [list(clients) for clients in self._queues.get(queue, {}).values()]:
             for client_id in clients:
                 self.remove(self._clients[client_id], [queue])
@@ -146,18 +145,17 @@ class Registry:
     # -- subscribers
 
     def groups(self, queue: str, parent: str) -> list[str]:
-        """Return the groups that have clients subscribed to a queue."""
         return list({**self._queues.get(queue, {}), **self._takers.get(parent, {})})
 
     def some(self, queue: str, parent: str, group: str, most: int, choose: Callable[[int], int]) -> list[str]:
-        """Return up to `most` of the clients of a group that are subscribed to a queue, from a chosen one on."""
+        """Return up to `most` of a group's clients that are subscribed to a queue, from a chosen one on."""
         members, takers = self._queues.get(queue, {}).get(group, {}), self._takers.get(parent, {}).get(group, {})
         count = len(members) + len(takers)
         first = choose(count) if count > 1 else 0
         return list(islice(chain(members, takers, members, takers), first, first + min(count, most)))
 
     def members(self, queue: str, group: str) -> list[str]:
-        """Return the clients of a group that are subscribed to this queue by its name."""
+        """Return a group's clients that are subscribed to this queue by name."""
         return list(self._queues.get(queue, {}).get(group, ()))
 
     def subscribers(self, queue: str, parent: str) -> list[LiteSubscriber]:

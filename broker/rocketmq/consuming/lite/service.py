@@ -37,12 +37,12 @@ _UNUSED_MS: Final = 300_000
 
 log = logging.getLogger("broker.rocketmq.lite")
 
-# The interval of the checks (liteTtlCheckInterval), and the minimum time for which lite topics are kept (minLiteTTl),
-# also after a start.
+# The interval of the checks (liteTtlCheckInterval), and the minimum for which lite topics are kept (minLiteTTl), also
+# after a start.
 CHECK_MS: Final = 120_000
 LEAST_MS: Final = 15 * 60_000
 _AT_A_TIME: Final = 100
-# Units of removing the files of a lite topic; see `Scheduler`.
+# Units of removing a lite topic's files; see `Scheduler`.
 _REMOVAL_UNITS: Final = 150_000
 
 _ACK = codec_of(AckMessageRequest)
@@ -51,13 +51,13 @@ _CHANGED = codec_of(ChangeInvisibleTimeResponse)
 _UNCHANGED: Final = ChangeInvisibleTimeResponse(0, 0, 0)
 _LITE_TOPIC: Final = "liteTopic"
 
-# Maximum number of subscriptions of all clients, and of clients (maxLiteSubscriptionCount).
+# Maximum number of all clients' subscriptions, and of clients (maxLiteSubscriptionCount).
 SUBSCRIPTIONS_MAX: Final = 100_000
-# Maximum number of changes in a request; clients and proxies send one.
+# Clients and proxies send one change per request.
 CHANGES_MAX: Final = 500
-# Clients repeat their subscriptions from time to time; one that is silent for this time is forgotten.
+# Clients repeat their subscriptions; one that is silent for this time is forgotten.
 _SILENT_MS: Final = 180_000
-# Maximum length of a client id; ids of clients that have gone are kept for a while, too.
+# Ids of clients that have gone are kept for a while, too.
 _CLIENT_ID_MAX: Final = 255
 _ANEW: Final = bodies.OffsetOption("POLICY", bodies.FROM_FIRST)
 
@@ -95,7 +95,6 @@ class Subscribing:
         return success()
 
     def _change(self, change: bodies.LiteSubscription, peer: Peer, now_ms: int) -> None:
-        """Make one change. Raises `Refused`."""
         if len(change.client_id) > _CLIENT_ID_MAX:
             text = f"the client id is too long, the max is {_CLIENT_ID_MAX}"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
@@ -117,7 +116,7 @@ class Subscribing:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{change.action[:40]} is no action")
 
     def _group(self, change: bodies.LiteSubscription) -> LiteGroup:
-        """Return the configuration of the group that a change is about. Raises `Refused`."""
+        """Return the configuration of a change's group. Raises `Refused`."""
         config = self._services.groups.table.get(change.group)
         if change.action != bodies.PARTIAL_REMOVE and (config is None or not config.consume_enable):
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")
@@ -132,7 +131,7 @@ class Subscribing:
         return group
 
     def _check_quota(self, change: bodies.LiteSubscription, group: LiteGroup) -> None:
-        """Raise `Refused` if a change, or a client, has more lite topics than its group allows; proxies do the same."""
+        """Raise `Refused` if a change, or a client, has more lite topics than its group allows, as proxies do."""
         count = len(change.lite_topic_set)
         known = self._registry.get(change.client_id) if change.action == bodies.PARTIAL_ADD else None
         if known is not None:
@@ -142,7 +141,7 @@ class Subscribing:
             raise Refused(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, text)
 
     def _check_room(self, client_id: str, count: int) -> None:
-        """Raise `Refused` if there are too many subscriptions or clients; clients without subscriptions count, too."""
+        """Raise `Refused` beyond the bound on subscriptions and clients; clients without subscriptions count, too."""
         is_new = self._registry.get(client_id) is None
         if max(self._registry.count + count, len(self._registry) + is_new) > self._subscriptions_max:
             text = f"lite subscription quota exceeded {self._subscriptions_max}"
@@ -178,7 +177,7 @@ class Subscribing:
         """Subscribe a client to just these lite topics, or to all of the parent if its group takes all.
 
         A lite topic that another client of the group has taken over stays with that client: clients repeat their old
-        subscriptions, and not all of them react to the notice.
+        subscriptions, and not all react to the notice.
         """
         if group.is_exclusive:
             mine = {change.client_id}
@@ -240,7 +239,7 @@ class Subscribing:
 
 
 def _target(option: bodies.OffsetOption, current: int | None, end: int) -> int | None:
-    """Return the offset that an option asks for; None to stay. A time is ignored, as by the original."""
+    """Return the offset of an option; None to stay. A time is ignored, as by the original."""
     if option.type == "POLICY":
         return {bodies.FROM_FIRST: 0, bodies.FROM_LAST: end}.get(option.value)
     if option.type == "OFFSET":
@@ -251,7 +250,7 @@ def _target(option: bodies.OffsetOption, current: int | None, end: int) -> int |
 
 
 class LiteAcks:
-    """Handles acknowledgements for lite topics, and changes of their invisible time; `others` does for other messages.
+    """Handles acknowledgements for lite topics, and changes of their invisible time; `others` handles other messages.
 
     Source: AckMessageProcessor.ackLite, ChangeInvisibleTimeProcessor.processChangeInvisibleTimeForLite.
     """
@@ -286,7 +285,7 @@ class LiteAcks:
         return success()
 
     def _queue(self, header: AckMessageRequest | ChangeInvisibleTimeRequest, text: str) -> str:
-        """Return the queue of the message that a request is about.
+        """Return the queue of a request's message.
 
         Raises `Refused`, with `text` for an invalid offset.
         """
@@ -341,13 +340,13 @@ class Expiry:
         self._orders = orders
         self._begun_ms = begun_ms
         self._checked_ms = begun_ms
-        # Queues still to be checked, each with its parent topic.
+        # Queues yet to be checked, each with its parent topic.
         self._left: list[tuple[str, str]] = []
-        # Queues that had never had a message when they were checked: storing the first one has failed.
+        # Queues without any message when they were checked: storing the first one has failed.
         self._empty: set[str] = set()
 
     def tick(self, now_ms: int) -> None:
-        """Run the check if it is due; continue one that is under way."""
+        """Run or continue the check, if due."""
         if not 0 <= now_ms - self._checked_ms < CHECK_MS:
             self._checked_ms = now_ms
             if now_ms - self._begun_ms >= LEAST_MS:
@@ -358,7 +357,6 @@ class Expiry:
         del self._left[-_AT_A_TIME:]
 
     def _queues(self) -> list[tuple[str, str]]:
-        """Return the queues of lite topics, each with its parent topic."""
         found = ((name, split_queue_name(name)) for name, _ in self._services.store.queues)
         return [(name, lite[0]) for name, lite in found if lite is not None]
 
@@ -400,7 +398,7 @@ class Expiry:
 
 
 class LiteService:
-    """Carries out requests and due work. `others` handles acknowledgements of messages of other topics."""
+    """Carries out requests and due work. `others` handles acknowledgements of other topics' messages."""
 
     def __init__(
         self,
@@ -424,7 +422,6 @@ class LiteService:
         self.handlers: Handlers = {code: handler for part in parts for code, handler in part.handlers.items()}
 
     def arrived(self, queue: str, queue_id: int, now_ms: int) -> None:
-        """Notify the subscribers of a queue that has got a message."""
         if queue_id == QUEUE_ID and is_lite_queue(queue):
             self._dispatcher.arrived(queue)
 
@@ -440,7 +437,6 @@ class LiteService:
         self._popper.end_waits()
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due."""
         self._dispatcher.tick(now_ms)
         self._subscribing.tick(now_ms)
         self._popper.tick(now_ms)

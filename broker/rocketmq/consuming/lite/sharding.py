@@ -1,4 +1,4 @@
-"""The choice of the broker that a lite topic belongs to (source: LiteShardingImpl, SendMessageActivity)."""
+"""The choice of a lite topic's broker (source: LiteShardingImpl, SendMessageActivity)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def consistent_hash(number: int, buckets: int) -> int:
 
 
 def owner(queues: Iterable[QueueData], lite_topic: str) -> str | None:
-    """Return the broker for messages of a lite topic, by the queues of its parent; None if there is none."""
+    """Return the broker for messages of a lite topic, by its parent's queues, if any."""
     brokers = [
         each.broker_name for each in sorted(queues) if each.perm & _WRITE for _ in range(max(0, each.write_queue_nums))
     ]
