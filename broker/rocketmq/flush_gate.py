@@ -1,11 +1,11 @@
 """Hold back the output of a node with SYNC_FLUSH until its messages are on the disk.
 
-All output waits until the log is on the disk, up to its end at the time of the output. A flush runs beside the loop,
-one at a time; messages written meanwhile go with the next one (group commit).
+All output waits until the log is on the disk, up to its end at that time. Flushes run beside the loop, one at a time;
+messages written meanwhile go with the next one (group commit).
 
-A disk that does not finish in time must not silence the node: output that has waited for `timeout_ms` is sent all the
-same, with the answers to senders of messages turned into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest,
-FlushDiskWatcher). The messages are stored, but may not survive a loss of power.
+A slow disk must not silence the node: after `timeout_ms` output is sent all the same, with answers to senders turned
+into FLUSH_DISK_TIMEOUT (source: GroupCommitRequest, FlushDiskWatcher). The messages are stored, but may not survive a
+loss of power.
 
 A flush that fails is the last one: the kernel reports lost pages once, and a second flush of the same file succeeds
 without them. Nothing passes the gate from then on, and the process ends with the step.
@@ -29,7 +29,7 @@ __all__ = ["DiskSilent", "FlushGate", "Flushed", "Flusher", "Held", "LogFlush", 
 
 log = logging.getLogger("broker.rocketmq")
 
-# Maximum time for which the write of a file waits for the flush of the log before it; the loop stops meanwhile.
+# Maximum time for which a file's write waits for the flush of the log before it; the loop stops meanwhile.
 FILE_WAIT_MS: Final = 1_000
 
 _SUCCESS, _TIMEOUT = ResponseCode.SUCCESS, ResponseCode.FLUSH_DISK_TIMEOUT
@@ -39,7 +39,7 @@ class DiskSilent(OSError):
     """A file is not written, as the log, which goes first, is not on the disk in time, or cannot get there."""
 
 
-# The output: the bytes of frames, or the frames themselves.
+# The bytes of frames, or the frames themselves.
 Said = TypeVar("Said", bytearray, list[Frame])
 _Said_contra = TypeVar("_Said_contra", bytearray, list[Frame], contravariant=True)
 
@@ -48,7 +48,7 @@ class Held(Protocol[_Said_contra]):
     """A connection whose output waits."""
 
     def pass_on(self, data: _Said_contra, held_size: int) -> None:
-        """Send data in place of the output held back, which had this size, unless the connection is over."""
+        """Send data in place of output of this size that was held back, unless the connection is over."""
         ...
 
 
@@ -64,7 +64,7 @@ class Flusher(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of the work that was begun, and have `done` called; return False after `timeout_s`."""
+        """Wait for the end of the begun work, and call `done`; return False after `timeout_s`."""
         ...
 
 
@@ -77,9 +77,7 @@ class LogFlush(Protocol):
         ...
 
     @property
-    def log_end(self) -> int:
-        """The offset after the last written byte."""
-        ...
+    def log_end(self) -> int: ...
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
         """Return a function that waits until the written part of the log is on the disk, and one that notes it."""
@@ -89,7 +87,7 @@ class LogFlush(Protocol):
 class _HeldOutput(NamedTuple):
     end: int
     until_ms: int
-    # Passes on the waiting output as it is, or with answers that say that the disk is late.
+    # Passes on the output as it is, or with answers that the disk is late.
     pass_on: Callable[[bool], None]
 
 
@@ -102,13 +100,13 @@ class FlushGate:
         self._now = now
         self._timeout_ms = timeout_ms
         self._entries: deque[_HeldOutput] = deque()
-        # The start of the flush that is under way.
+        # The start of the present flush.
         self._since_ms: int | None = None
         self._error: Exception | None = None
         self._is_late = False
 
     def take(self, holder: Held[Said], data: Said) -> Said:
-        """Return the data if it can be sent at once; otherwise nothing, and it is passed on later."""
+        """Return the data if it can be sent at once; otherwise nothing, and pass it on later."""
         store = self._store
         end = store.log_end
         if store.flushed >= end and self._error is None:
@@ -123,7 +121,7 @@ class FlushGate:
         return type(data)()
 
     def reach(self) -> int:
-        """Return up to where the log is on the disk, and start a flush of the rest.
+        """Return the offset up to which the log is on the disk, and start a flush of the rest.
 
         When that is complete, the step ends like any other: callers can ask again then.
         """
@@ -141,7 +139,7 @@ class FlushGate:
         for _ in range(2):
             if self._is_flushed():
                 return
-            # A flush that was under way may have begun before the last messages: then another one follows.
+            # A flush under way may have begun before the last messages: then another one follows.
             self._begin()
             if self._since_ms is None:
                 continue

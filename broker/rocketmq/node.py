@@ -63,9 +63,7 @@ class Connection(Failing, Protocol):
         """Do the work that is due, once a second."""
         ...
 
-    def end(self) -> None:
-        """Note that the connection is closed."""
-        ...
+    def end(self) -> None: ...
 
 
 C = TypeVar("C", bound=Connection)
@@ -75,7 +73,7 @@ class Part(Protocol):
     """A part of the process that has work of its own: the broker, the nameserver."""
 
     def end_step(self) -> bool:
-        """Do the work that the step's requests have caused, before anything is sent. Return True if there is more."""
+        """Do the work that the step's requests have caused, before anything is sent; return True if there is more."""
         ...
 
     def tick(self) -> None:
@@ -103,7 +101,7 @@ class Node:
         self._ticked_ms = now.ms
 
     def before_sending(self) -> None:
-        """Do nothing: output that waits for the disk waits at the gate of its connection."""
+        """Do nothing: output that waits for the disk waits at its connection's gate."""
 
     def add(self, part: Part) -> None:
         self._parts.append(part)
@@ -119,7 +117,7 @@ class Node:
         raise FormatError("Node", 0, "a listener without a service")
 
     def open(self, peer: str, service: Service, gate: Gate | None = None) -> Session:
-        """Make the session of a connection to an address that this node has dialed, in the remoting protocol."""
+        """Make the session of a remoting connection that this node has dialed."""
         return self._open(peer, service, gate, Standing.PEER)
 
     def _open(self, peer: str, service: Service, gate: Gate | None, standing: Standing) -> Session:
@@ -139,7 +137,6 @@ class Node:
         return session
 
     def disconnect(self, session: Connection, reason: str) -> None:
-        """Note that a link is closed."""
         with Change(f"the end of session {session.description}"):
             log.debug("%s: %s", session.description, session.reason or reason)
             self.sessions.pop(session.session_id, None)
@@ -147,12 +144,11 @@ class Node:
             self.dirty.discard(session)
 
     def end_failed(self) -> None:
-        """End the sessions whose work failed in the step that is over."""
+        """End the sessions whose work failed in the past step."""
         while (session := self.faults.next_failed()) is not None:
             session.give_up("a fault of this broker")
 
     def end_step(self) -> tuple[bool, bool]:
-        """Let every part end its step."""
         has_more = self.step_time.end_step()
         for part in self._parts:
             try:
@@ -162,11 +158,9 @@ class Node:
         return has_more, False
 
     def rest(self) -> bool:
-        """Return False, as steps leave nothing."""
         return False
 
     def tick(self) -> None:
-        """Do the work that is due, a few times a second."""
         self.timers.run(self.now.ms)
         for part in self._parts:
             try:
@@ -187,7 +181,6 @@ class Node:
         return False
 
     def leave(self) -> None:
-        """Prepare for the end of the process."""
         for part in self._parts:
             try:
                 part.leave()

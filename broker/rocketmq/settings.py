@@ -1,7 +1,7 @@
 """Properties in force: administrators can read them, and change some while the node runs.
 
-A change takes effect at once, and is then written to the configuration file, if there is one. Changes that need a
-restart are refused; the original accepts them, without effect before the next start.
+A change takes effect at once, and is then written to the configuration file, if any. Changes that need a restart are
+refused; the original accepts them, without effect before the next start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Read = Callable[[str], Any]
 
 
 class SettingRefused(Exception):
-    """A change that is not made: the code of the answer, and its text."""
+    """The code and the text of the answer to a refused change."""
 
     def __init__(self, code: ResponseCode, text: str) -> None:
         super().__init__(text)
@@ -35,11 +35,10 @@ class SettingRefused(Exception):
 
 
 class Settings:
-    """Properties by name. `readers` check and parse the values of the known ones.
+    """Properties by name. `readers` check and parse the known ones' values.
 
     `keep` writes changes to the configuration file; if it raises `OSError`, the change is not made, or undone if the
-    `file` has a `Keeper`. `locked` properties cannot be changed. `initial` values are passed to appliers when these are
-    added.
+    `file` has a `Keeper`. `locked` properties cannot be changed. Appliers get `initial` values when they are added.
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Settings:
         self.changes = 0
 
     def on_change(self, name: str, apply: Callable[[Any], None]) -> None:
-        """Call `apply` with each new value of a property; at once with its initial one, if it has one."""
+        """Call `apply` with each new value of a property, and at once with its initial one, if any."""
         self._appliers[name] = apply
         if name in self._initial:
             apply(self._readers[name](self._initial[name]))
@@ -75,7 +74,7 @@ class Settings:
         return write_properties({**self._properties, **(others or {})})
 
     def change(self, data: bytes, who: str) -> list[str]:
-        """Change the properties that a text names, all or none; return their names. Raises `SettingRefused`."""
+        """Change the properties in a text, all or none; return their names. Raises `SettingRefused`."""
         changes = self._read(data)
         values = {name: self._value(name, text) for name, text in changes.items()}
         fault = self.find_fault(values)

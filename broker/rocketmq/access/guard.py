@@ -1,4 +1,4 @@
-"""Access control of each request: it must be signed by a user, and that user must have the right.
+"""Access control of each request: a user must have signed it, and must have the right.
 
 Source: DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler. The two checks can be switched
 on one by one; the texts of refusals are the original's.
@@ -21,14 +21,13 @@ from formats.rocketmq.remoting.signature import ACCESS_KEY, is_signed_with
 
 __all__ = ["AccessDenied", "AccessOptions", "Guard"]
 
-# Maximum number of cached decisions.
 DECISIONS_MAX = 10_000
 # The switches for administrators, and the options that they set.
 _SWITCHES: Final = {"authenticationEnabled": "authentication", "authorizationEnabled": "authorization"}
 
 
 class AccessDenied(Exception):
-    """A request that its sender has no right to; the text says why."""
+    """A request to which its sender has no right; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class AccessOptions:
 class Guard:
     """Checks requests. `is_on`: something is checked at all.
 
-    `inner` is the user with whose key this node and its peers sign, if there is one. `is_group` returns whether a
-    consumer group exists; a node without groups has none.
+    `inner` is the user with whose key this node and its peers sign, if any. `is_group` returns whether a consumer group
+    exists; a node without groups has none.
     """
 
     def __init__(self, options: AccessOptions, tables: AccessTables, cluster: str, inner: str | None = None) -> None:
@@ -68,7 +67,7 @@ class Guard:
         return self._options.authentication
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
-        """Return the switches for administrators, by their properties."""
+        """Return the switches for administrators, by property."""
         return {name: partial(self._turn, option) for name, option in _SWITCHES.items()}
 
     def _turn(self, option: str, value: bool) -> None:
@@ -91,14 +90,14 @@ class Guard:
         old = self._tables.users.get(self._inner or "")
         if old is not None and users.get(old.name) != old:
             return f"User:{old.name} signs the requests of this node: it is in innerClientAuthenticationCredentials."
-        # If there is no administrator already, no change makes it worse.
+        # Without an administrator, no change makes it worse.
         if lockout(self._tables.users, self._tables.acls, self._cluster) is not None:
             return None
         fault = lockout(users, acls, self._cluster)
         return None if fault is None else f"This would lock everybody out: {fault}."
 
     def check(self, frame: Frame, address: str) -> None:
-        """Check a request that comes from an address. Raises `AccessDenied`, and `FormatError` if it cannot be read."""
+        """Check a request from an address. Raises `AccessDenied`, and `FormatError` if it is unreadable."""
         options = self._options
         name = (frame.ext_fields or {}).get(ACCESS_KEY)
         if options.authentication and frame.code not in options.authentication_white_list:
@@ -107,9 +106,9 @@ class Guard:
             self._authorize(name, address, lambda: needs(frame, self._cluster, self.is_group))
 
     def check_record(self, frame: Frame, address: str, record: Record) -> None:
-        """Check that the sender of a request may access the record whose offset in the log the request names.
+        """Check that a request's sender may access the record whose log offset the request names.
 
-        Offsets can be guessed. The original does not check this. Raises `AccessDenied`.
+        Offsets can be guessed; the original does not check them. Raises `AccessDenied`.
         """
         options = self._options
         if options.authorization and frame.code not in options.authorization_white_list:

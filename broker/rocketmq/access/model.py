@@ -56,7 +56,7 @@ class User:
 
 
 def choose(names: Iterable[str], text: str | None) -> str | None:
-    """Return the name that a text is, in any letter case; None if it is none of them."""
+    """Return the one of some names that a text is, in any letter case; None if it is none."""
     return next((name for name in names if text is not None and name.lower() == text.strip().lower()), None)
 
 
@@ -73,7 +73,6 @@ class Resource(NamedTuple):
         return f"{self.kind}:{self.name or ''}{'*' if self.is_prefix or self.name is None else ''}"
 
     def matches(self, other: Resource) -> bool:
-        """Return whether a single resource is among these."""
         if self.kind == _ANY:
             return True
         if self.kind != other.kind:
@@ -84,7 +83,7 @@ class Resource(NamedTuple):
 
     @property
     def narrowness(self) -> tuple[bool, bool, bool, int]:
-        """A measure: of several resources that match, the greatest one decides."""
+        """A measure: of several matching resources, the greatest one decides."""
         is_named = self.name is not None
         return (self.kind != _ANY, is_named and not self.is_prefix, is_named, len(self.name or ""))
 
@@ -107,7 +106,7 @@ def parse_resource(text: str | None) -> Resource:
 
 
 class Entry(NamedTuple):
-    """A decision about actions on a resource, for requests that come from some addresses, or from all."""
+    """A decision about actions on a resource, for requests from some addresses, or from all."""
 
     resource: Resource
     actions: frozenset[str]
@@ -148,7 +147,6 @@ class Acl(NamedTuple):
         return Acl(*kept)
 
     def about(self, text: str) -> Acl:
-        """Return the policies whose resource contains `text`."""
         return Acl(*(tuple(entry for entry in entries if text in str(entry.resource)) for entries in self))
 
     def info(self, subject: str) -> AclInfo:

@@ -1,11 +1,11 @@
 """The resources that a request concerns, and the actions on them of which one must be allowed.
 
-Source: DefaultAuthorizationContextBuilder and the annotations of request headers. Requests without a header name no
-resource there, so that every user may send them; here the ones that change or show the cluster concern the cluster, and
-those about groups or topics in the body concern these. Where a field is absent, the original checks nothing; here the
+Source: DefaultAuthorizationContextBuilder and the annotations of request headers. There, requests without a header name
+no resource, so that every user may send them; here, those that change or show the cluster concern the cluster, and
+those with groups or topics in the body concern these. Where a field is absent, the original checks nothing; here the
 request is refused, unless `OPTIONAL` says why its absence opens nothing.
 
-Messages that a request names by their offset in the log are checked by their record; see `needs_of_record`.
+Messages named by their log offset are checked by their record; see `needs_of_record`.
 """
 
 from __future__ import annotations
@@ -54,11 +54,10 @@ __all__ = [
     "on_topic",
 ]
 
-# The broker's own topics in which messages wait for their commit or their time, or have waited for too long.
+# The broker's own topics in which messages await their commit or their time, or have waited too long.
 _WAITING: Final = frozenset((HALF_TOPIC, DELAY_TOPIC, TIMER_TOPIC, CHECKED_TOO_OFTEN))
 
 Actions = frozenset[str]
-# Returns whether a consumer group with a name exists.
 IsGroup = Callable[[str], bool]
 
 
@@ -139,7 +138,7 @@ _BY_FIELDS: Final[dict[int, tuple[Actions, str, str]]] = {
     Code.QUERY_SUBSCRIPTION_BY_CONSUMER: (_GET, "topic", "group"),
 }
 
-# Fields that may be absent, and the reason why their absence opens nothing.
+# Fields that may be absent, and why their absence opens nothing.
 OPTIONAL: Final[dict[tuple[int, str], str]] = {
     (Code.GET_CONSUME_STATS, "topic"): "the answer has the offsets of the group, which is named",
     (Code.QUERY_CONSUME_QUEUE, "consumerGroup"): "the answer has nothing of a group then",
@@ -153,7 +152,7 @@ _LISTS: Final[dict[int, tuple[str, str, str]]] = {
     Code.GET_CONSUME_STATS: ("Topic", "topicList", ";"),
     Code.QUERY_CORRECTION_OFFSET: ("Group", "filterGroups", ","),
 }
-# Requests of clients that name a record by its offset in the log, and the field with the offset.
+# Requests of clients that name a record by its log offset, and the field with the offset.
 PLACES: Final[dict[int, str]] = {Code.CONSUMER_SEND_MSG_BACK: "offset", Code.END_TRANSACTION: "commitLogOffset"}
 # Requests with the handle of a popped message, which may be in a retry topic of POP.
 _WITH_HANDLES: Final = frozenset({Code.ACK_MESSAGE, Code.BATCH_ACK_MESSAGE, Code.CHANGE_MESSAGE_INVISIBLETIME})
@@ -208,7 +207,7 @@ _LISTED: Final = frozenset(
 )
 
 
-# Requests that change the cluster. Requests in no table count as such, too.
+# Requests that change the cluster, as do requests in no table.
 _CHANGED: Final = frozenset(
     {
         Code.UPDATE_BROKER_CONFIG,
@@ -255,7 +254,7 @@ def _named(name: str | None) -> str:
 
 
 def on_group(name: str, actions: Actions) -> Need:
-    """Return the need for a group; its retry topic and its dead letters are the group's."""
+    """Return the need for a group, to which its retry topic and its dead letters belong."""
     return Need(Resource("Group", name.removeprefix(RETRY_PREFIX).removeprefix(DEAD_LETTER_PREFIX)), actions)
 
 
@@ -272,14 +271,14 @@ def on_topic(name: str, actions: Actions) -> Need:
 
 
 def _owner(topic: str) -> str:
-    """Return the group whose retry topic this is. A `+`, which no name of a group has, separates group and topic."""
+    """Return the group of a retry topic. A `+`, which no group's name has, separates group and topic."""
     return topic.removeprefix(RETRY_PREFIX).partition("+")[0]
 
 
 def needs_of_record(code: int, record: Record) -> list[Need]:
-    """Return the needs of a request that names a record by its offset in the log.
+    """Return the needs of a request that names a record by its log offset.
 
-    Raises `FormatError` if its properties cannot be read.
+    Raises `FormatError` if its properties are unreadable.
     """
     properties = decode_properties(record.properties)
     # A waiting message belongs to its destination.
@@ -301,7 +300,7 @@ def needs_of_record(code: int, record: Record) -> list[Need]:
 def _for_group(topic: str, group: str, actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
     """Return the needs of a request about a topic for a group.
 
-    The retry topic of POP, `%RETRY%GROUP_TOPIC`, may be the retry topic of another group.
+    The retry topic of POP, `%RETRY%GROUP_TOPIC`, may be another group's.
     """
     found = [on_group(group, actions)]
     if not topic.startswith(RETRY_PREFIX):
@@ -335,7 +334,7 @@ def _of_fields(frame: Frame, is_group: IsGroup) -> list[Need]:
 def _of_send(frame: Frame, is_group: IsGroup) -> list[Need]:
     fields, is_long = frame.ext_fields or {}, frame.code in (Code.SEND_MESSAGE, Code.SEND_REPLY_MESSAGE)
     topic = _named(fields.get("topic" if is_long else "b"))
-    # A consumer hands a message back to its group.
+    # A consumer returns a message to its group.
     return [on_topic(topic, _SUB if topic.startswith(RETRY_PREFIX) else _PUB)]
 
 
@@ -371,7 +370,7 @@ def _of_lock(frame: Frame, is_group: IsGroup) -> list[Need]:
 
 
 def _of_pairs(pairs: list[tuple[str, str]], actions: Actions, code: int, is_group: IsGroup) -> list[Need]:
-    """Return the needs of a request about pairs of topic and group, of which there must be at least one."""
+    """Return the needs of a request about pairs of topic and group, at least one."""
     if not pairs:
         raise FormatError("authorization context", 0, "no resource is named")
     found = (_for_group(_named(topic), _named(group), actions, code, is_group) for topic, group in pairs)
@@ -451,9 +450,9 @@ def _no_group(name: str) -> bool:
 
 
 def needs(frame: Frame, cluster: str, is_group: IsGroup = _no_group) -> list[Need]:
-    """Return the needs of a request, each of which must be met.
+    """Return the needs of a request, all of which must be met.
 
-    Raises `FormatError` if its body cannot be read, or the name of a resource is missing.
+    Raises `FormatError` if its body is unreadable, or the name of a resource is missing.
     """
     find = _BY_CONTENT.get(frame.code)
     if find is not None:

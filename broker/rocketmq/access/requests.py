@@ -28,8 +28,8 @@ __all__ = ["AccessRequests"]
 class AccessRequests:
     """Shows and changes users and policies.
 
-    Only one answer contains a password: that about a user, if a super user has signed the request. Proxies need it to
-    check that user's signatures.
+    Only the answer about a user, to a request signed by a super user, contains a password. Proxies need it to check
+    that user's signatures.
     """
 
     def __init__(self, tables: AccessTables) -> None:

@@ -1,7 +1,7 @@
 """The users and their policies, and the files that keep them.
 
 Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl. Passwords are kept as they are: checking a
-signature needs them. Their file is for the node's own account only.
+signature needs them. Only the node's own account may read their file.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ __all__ = ["AccessTables", "lockout", "subject_of", "user_from", "user_of"]
 
 _PREFIX = "User:"
 
-# Maximum number of users, and of policies of each.
+# Of users, and of policies of each.
 USERS_MAX: Final = 5_000
 POLICIES_MAX: Final = 1_000
 
 
 def subject_of(name: str) -> str:
-    """Return a user as the subject of policies."""
     return _PREFIX + name
 
 
@@ -53,7 +52,7 @@ def user_of(subject: str | None) -> str:
 def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) -> str | None:
     """Return why nobody could administer a cluster that checks requests; None if an enabled user could.
 
-    Administrators are super users, and users whose policies allow to update the cluster.
+    Administrators are super users, and users whose policies permit to update the cluster.
     """
     if not users:
         return "there is no user"
@@ -64,7 +63,7 @@ def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) ->
 
 
 def _administers(acl: Acl | None, cluster: str) -> bool:
-    """Return whether policies allow to update a cluster, from any address."""
+    """Return whether policies permit to update a cluster, from any address."""
     anywhere = (
         tuple(each._replace(sources=()) for each in entries if each.allows or not each.sources) for entries in acl or ()
     )
@@ -93,13 +92,11 @@ class AccessTables:
 
     @property
     def changes(self) -> object:
-        """A different value after each change."""
         return self._users.edition, self._acls.edition
 
     # -- users
 
     def create_user(self, info: UserInfo) -> None:
-        """Create a user. Raises `Invalid`."""
         user = user_from(info)
         if user.name in self.users:
             raise Invalid("The user is existed")
@@ -121,7 +118,7 @@ class AccessTables:
         self._users.change({user.name: user}, None)
 
     def delete_user(self, name: str) -> None:
-        """Delete a user and its policies, if it is there. Raises `Invalid`."""
+        """Delete a user, if known, and its policies. Raises `Invalid`."""
         if name in self.users:
             users = {each: user for each, user in self.users.items() if each != name}
             acls = {each: acl for each, acl in self.acls.items() if each != name}
@@ -131,7 +128,7 @@ class AccessTables:
             self._users.change({name: None}, None)
 
     def is_signed_by_super(self, request: Frame) -> bool:
-        """Return whether an enabled super user has signed a request, even if the node does not check signatures."""
+        """Return whether an enabled super user has signed a request, even if the node checks no signatures."""
         sender = self.users.get((request.ext_fields or {}).get(ACCESS_KEY, ""))
         if sender is None or sender.kind != SUPER or sender.status == DISABLED:
             return False
@@ -185,7 +182,6 @@ def _compose(texts: Iterable[str], _: None) -> bytes:
 
 
 def user_from(info: UserInfo) -> User:
-    """Return the user of a body. Raises `Invalid`."""
     name, password = (info.username or "").strip(), info.password or ""
     if not name:
         raise Invalid("username can not be blank")

@@ -19,14 +19,14 @@ from formats.rocketmq.remoting.headers.codec import read_header
 
 __all__ = ["Administration"]
 
-# Maximum number of topics or groups that one request changes.
+# The maximum of topics or groups in one request.
 LIST_MAX: Final = 1_000
 
 C = TypeVar("C", TopicConfig, GroupConfig)
 
 
 class Administration:
-    """Carries out requests of administrators. `removed` is called with each deleted topic."""
+    """Carries out requests of administrators. `removed` gets each deleted topic."""
 
     def __init__(self, services: Services, removed: Callable[[str], None]) -> None:
         self._services = services
@@ -69,7 +69,7 @@ class Administration:
         return success()
 
     def _create_topics(self, request: Request) -> Frame:
-        """Create or change several topics; none if one of them is refused."""
+        """Create or change several topics; none if one is refused."""
         configs = []
         for told in _bounded(TOPIC_CONFIG_LIST.read(request.body).topic_config_list):
             old = self._services.topics.get(told.topic_name)
@@ -84,7 +84,7 @@ class Administration:
     def _delete_topic(self, request: Request) -> Frame:
         topic = read_header(headers.DeleteTopicRequest, request.fields).topic
         self._check_topic(topic)
-        # This comes first, as it may be refused.
+        # First, as it may be refused.
         self._services.store.delete_topic(topic)
         self._services.topics.delete(topic, request.now_ms)
         self._services.offsets.forget_topic(topic)

@@ -48,7 +48,6 @@ class ConsumerQuestions:
         }
 
     def _running(self, request: Request) -> Frame | None:
-        """Ask a consumer for its state."""
         header = read_header(headers.GetConsumerRunningInfoRequest, request.fields)
         question = Frame(RequestCode.GET_CONSUMER_RUNNING_INFO, 0, ext_fields=write_header(header))
         return self._ask(request, question, header.consumer_group, header.client_id)
@@ -105,7 +104,7 @@ class ConsumerQuestions:
 
 
 def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None:
-    """Note the answer of a client; with the last one, answer the administrator."""
+    """Note a client's answer; with the last one, answer the administrator."""
     if answer is not None and answer.code == ResponseCode.SUCCESS:
         try:
             gathering.found[client_id] = read_client_offsets(answer.body)
@@ -117,7 +116,6 @@ def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None
 
 
 def _hand_on(peer: Peer, asked: Frame, client_id: str, answer: Frame | None) -> None:
-    """Pass a client's answer on to an administrator."""
     if answer is None:
         peer.answer(asked, failure(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}> does not answer"))
     else:

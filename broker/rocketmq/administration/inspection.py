@@ -43,11 +43,11 @@ __all__ = ["Inspection"]
 _NOW: Final = -1
 # Units of writing a tag of a subscription, or its hash; see `Scheduler.spend`.
 _TAG_UNITS: Final = 1_000
-# Number of offsets that a slice encodes, and the units of encoding one.
+# Offsets that a slice encodes, and the units of each.
 _OFFSETS_AT_ONCE: Final = 256
 _OFFSET_UNITS: Final = 500
 
-# Requests are carried out as they come: none waits in a queue, unlike with the original's thread pools.
+# Requests are carried out as they come, unlike with the original's thread pools.
 _NO_QUEUES: Final = {
     "dispatchMaxBuffer": "0",
     "pageCacheLockTimeMills": "0",
@@ -142,7 +142,7 @@ class Inspection:
 
     def _disk(self) -> dict[str, str]:
         used, alarm = str(round(self._retention.disk_used(), 4)), self._retention.alarm
-        # The last is not one of the original's.
+        # The original lacks the last.
         return {"commitLogDiskRatio": used, "consumeQueueDiskRatio": used, "unconsumedFileAlarm": alarm}
 
     def _all_groups(self, request: Request) -> Frame:

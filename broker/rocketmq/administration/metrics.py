@@ -19,7 +19,7 @@ from formats.rocketmq.remoting.versions import version_name
 
 __all__ = ["Metrics"]
 
-# Offsets of groups in topics that are read in one piece of work; it takes about a millisecond.
+# Offsets of groups read in one piece of work, which takes about a millisecond.
 OFFSETS_PER_PIECE: Final = 50
 
 _REMOTING: Final = "remoting"
@@ -27,7 +27,7 @@ _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 
 
 class _Behind(NamedTuple):
-    """The number of messages of a topic that a group has not confirmed, and the storing time of the oldest, if any."""
+    """The number of a topic's messages that a group has not confirmed, and the oldest one's storing time, if any."""
 
     messages: int
     oldest_ms: int | None
@@ -91,7 +91,7 @@ class Metrics:
         oldest_ms = self._stored_ms(lambda: log.read(log.begin).record.stored_ms)
         values = {
             "rocketmq_storage_size": self._disk_bytes(),
-            # Not one of the original's.
+            # Unknown to the original.
             "rocketmq_storage_unconsumed_alarm": 1 if self._disk_alarm() else 0,
             "rocketmq_storage_flush_behind_bytes": log.end - store.flushed,
             "rocketmq_storage_message_reserve_time": None if oldest_ms is None else self._since(oldest_ms),
@@ -101,7 +101,6 @@ class Metrics:
                 yield from metric_pieces(name, (Series(labels, (value,)),))
 
     def _connections(self) -> Iterator[bytes]:
-        """Count the connections of clients by their properties."""
         clients = self._services.clients
         producers = Counter(
             (member.language, member.version) for members in clients.producers.values() for member in members.values()
@@ -155,7 +154,7 @@ class Metrics:
         return max(0, self._wall_ms() - ms)
 
     def _stored_ms(self, read: Callable[[], int]) -> int | None:
-        """Return when a message was stored; None if there is none, or it cannot be read."""
+        """Return when a message was stored; None if there is none, or it is unreadable."""
         try:
             stored_ms = read()
         except (IndexError, FormatError):
@@ -182,7 +181,6 @@ class Metrics:
 
 
 def _divided(key: str) -> tuple[str, str]:
-    """Return topic and group of a counter's key."""
     topic, _, group = key.partition("@")
     return topic, group
 

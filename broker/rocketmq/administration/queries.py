@@ -15,15 +15,13 @@ from formats.rocketmq.remoting.headers.codec import read_header, write_header
 
 __all__ = ["Queries"]
 
-# Maximum number of messages in an answer, whatever the request says (defaultQueryMaxNum is for unique keys).
+# Maximum of messages in an answer, whatever the request says (defaultQueryMaxNum is for unique keys).
 QUERY_MAX: Final = 64
 UNIQUE_QUERY_MAX: Final = 32
 QUERY_BYTES_MAX: Final = 8 << 20
 
 
 class Queries:
-    """Answers requests about the store's content."""
-
     def __init__(self, store: MessageStore, check_record: CheckRecord) -> None:
         self._store = store
         self._check_record = check_record
@@ -74,7 +72,7 @@ class Queries:
         return success(body=bytes(self._store.log.data(offset, found.size)))
 
     def _read(self, offset: int) -> Found:
-        """Read a record that may be read. Raises `IndexError` and `FormatError`."""
+        """Read a record that is readable. Raises `IndexError` and `FormatError`."""
         if offset >= self._store.readable_end:
             raise IndexError(offset)
         return self._store.log.read(offset)

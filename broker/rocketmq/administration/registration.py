@@ -29,9 +29,9 @@ __all__ = ["PERIOD_MS", "Dial", "NameserverLink", "NameserverRegistry", "Nameser
 log = logging.getLogger("broker.rocketmq.registration")
 
 PERIOD_MS: Final = 30_000
-# The interval of attempts to dial a nameserver that cannot be reached.
+# The interval of attempts to dial an unreachable nameserver.
 RETRY_MS: Final = 3_000
-# Maximum number of topics of one request, which bounds the time of a step (source: splitRegistrationSize).
+# Maximum of topics in one request, which bounds the time of a step (source: splitRegistrationSize).
 PIECE_TOPICS: Final = 800
 
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
@@ -41,7 +41,7 @@ class NameserverRegistry(Protocol):
     """A nameserver, as its broker sees it."""
 
     is_here: bool
-    """True for the nameserver of this process."""
+    """True for this process's nameserver."""
 
     def tell(self, request: Frame, now_ms: int) -> None:
         """Send it a request, or drop it if that is impossible now."""
@@ -52,15 +52,13 @@ class NameserverRegistry(Protocol):
         ...
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
-        """Send it a request: `done` gets the answer, or None if there is none. Return False if it cannot be sent."""
+        """Send it a request: `done` gets the answer, or None. Return False if it cannot be sent."""
         ...
 
-    def tick(self, now_ms: int) -> None:
-        """Do the work that is due."""
-        ...
+    def tick(self, now_ms: int) -> None: ...
 
 
-# Connects to an address: one of the two is called, later.
+# Connects to an address; calls one of the two later.
 Dial = Callable[[Callable[[str], Session], Callable[[str], None]], None]
 
 
@@ -87,8 +85,8 @@ def register_frame(
 class Nameservers:
     """All nameservers of a broker. While it `is_silent`, it sends them nothing.
 
-    Topics are registered in pieces, one per step. Each piece has a version of its own, since nameservers ignore topics
-    with a version that they already have. The last piece has the version of the table.
+    Topics are registered in pieces, one per step. Nameservers ignore topics with a known version, so each piece has its
+    own; the last one has the table's.
     """
 
     def __init__(self, options: BrokerOptions, topics: Topics, registries: Iterable[NameserverRegistry]) -> None:
@@ -102,7 +100,7 @@ class Nameservers:
         self.is_silent = False
 
     def end_step(self, now_ms: int) -> bool:
-        """Register some of the changed topics that are on the disk. Return True if there are more."""
+        """Register some of the changed topics that are on the disk; return True if there are more."""
         version = self._topics.kept.version
         if self.is_silent or (version is self._told and not self._left):
             return False
@@ -128,7 +126,7 @@ class Nameservers:
         return register_frame(self._options, self._topics, piece, version._replace(timestamp=version.timestamp - left))
 
     def tick(self, now_ms: int) -> None:
-        """Connect where that is due; register when it is time."""
+        """Connect and register where due."""
         for registry in self._registries:
             registry.tick(now_ms)
         if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
@@ -152,15 +150,14 @@ class Nameservers:
         return self._frame(list(first), len(self._left))
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Send a one-way request to all connected nameservers."""
         if not self.is_silent:
             for registry in self._registries:
                 registry.beat(request, now_ms)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[list[Frame]], None]) -> None:
-        """Ask all nameservers elsewhere, or that of this process if there are no others; `done` gets their answers.
+        """Ask all nameservers elsewhere, or this process's if there are no others; `done` gets their answers.
 
-        No other broker registers with the one of this process if there are others.
+        Other brokers do not register with this process's if there are others.
         """
         asked = [each for each in self._registries if not each.is_here] or self._registries
         answers: list[Frame] = []
@@ -180,7 +177,6 @@ class Nameservers:
                 take(None)
 
     def leave(self, now_ms: int) -> None:
-        """Unregister: the broker stops."""
         if self.is_silent:
             return
         header = routing.UnregisterBrokerRequest(
@@ -196,7 +192,7 @@ class NameserverLink:
 
     `hello` returns the first request on a connection, or None; it is repeated while it is refused. `seal` signs
     requests. `registered` receives each answer to a registration, which names a slave's master. With a `secret`, one of
-    our nameservers has to prove that it knows the secret before it receives requests.
+    our nameservers must prove that it knows the secret before it receives requests.
     """
 
     is_here = False
@@ -228,22 +224,19 @@ class NameserverLink:
         self._link.follow(name)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
-        """Send a request, if it is connected; `done` gets the answer or None. Return False if it is not."""
         is_connected = self._link.is_connected
         if is_connected:
             self._link.ask(request, now_ms, done)
         return is_connected
 
     def tell(self, request: Frame, now_ms: int) -> None:
-        """Send a request, if it is connected."""
         self._link.tell(request, one_way=False)
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Send a one-way request, if it is connected."""
         self._link.tell(request)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, if it is not connected; give up late answers."""
+        """Connect if needed; give up late answers."""
         if self._is_refused:
             self._ask_again(now_ms)
         self._link.tick(now_ms)

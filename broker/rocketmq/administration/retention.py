@@ -1,8 +1,7 @@
-"""Removal of old messages: by their age, and when the disk becomes full (source: CleanCommitLogService).
+"""Removal of old messages: by age, and when the disk becomes full (source: CleanCommitLogService).
 
-Whole files of the log are removed, oldest first, and never the last one. A file is as old as its last message.
-
-Unlike the original, unconsumed messages on a full disk are removed only after an alarm has lasted for
+Whole files of the log are removed, oldest first, and never the last one. A file is as old as its last message. Unlike
+the original, unconsumed messages on a full disk are removed only after an alarm has lasted for
 `RetentionLimits.forced_after_ms`.
 """
 
@@ -20,7 +19,7 @@ __all__ = ["FileRetention", "RetentionLimits"]
 log = logging.getLogger("broker.rocketmq.retention")
 
 LOOK_MS: Final = 10_000
-# Maximum number of files that one step removes.
+# Maximum of files that one step removes.
 STEP_FILES: Final = 10
 
 
@@ -43,7 +42,6 @@ class RetentionLimits(NamedTuple):
 
 
 def _nothing(end: int) -> Iterator[str]:
-    """Yield no unconsumed messages."""
     return iter(())
 
 
@@ -51,7 +49,7 @@ class FileRetention:
     """Removes old files. `disk_used` returns the used part of the disk, from 0 to 1.
 
     `unconsumed` searches for unconsumed messages before an offset of the log: it yields "" after each piece of work,
-    and then a description of the first that it finds.
+    and then a description of the first one.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class FileRetention:
         self._search: Iterator[str] | None = None
         self._looked_ms = 0
         self._alarm_ms: int | None = None
-        # The unconsumed messages that will be removed soon because the disk is full; "" if there is no alarm.
+        # The unconsumed messages that the full disk will cost soon; "" without an alarm.
         self.alarm = ""
 
     def tick(self, now_ms: int) -> None:
@@ -99,7 +97,7 @@ class FileRetention:
             self._end_alarm()
 
     def _go_on(self, now_ms: int) -> None:
-        """Continue the search for unconsumed messages by a piece. At its end, remove the oldest file, or wait."""
+        """Continue the search for unconsumed messages; at its end, remove the oldest file, or wait."""
         assert self._search is not None
         found = next(self._search, None)
         if found == "":
@@ -116,7 +114,7 @@ class FileRetention:
             self._remove(files.begin + files.file_size)
 
     def _raise_alarm(self, found: str, used: float, now_ms: int) -> bool:
-        """Raise the alarm, or keep it; return whether it has lasted for `forced_after_ms`."""
+        """Raise or keep the alarm; return whether it has lasted for `forced_after_ms`."""
         after_ms = self.limits.forced_after_ms
         if self._alarm_ms is None:
             self._alarm_ms = now_ms
@@ -150,7 +148,7 @@ class FileRetention:
         return end
 
     def _remove(self, end: int) -> bool:
-        """Remove the files before an offset; return True if there were any."""
+        """Remove the files before an offset; return whether there were any."""
         begin = self._store.log.files.begin
         if end == begin:
             return False

@@ -27,7 +27,7 @@ __all__ = ["Upkeep"]
 
 log = logging.getLogger("broker.rocketmq.retention")
 
-# Maximum number of entries in an answer.
+# The maximum for an answer.
 ENTRIES_MAX: Final = 10_000
 
 
@@ -48,7 +48,7 @@ class Upkeep:
     def _clean_queues(self, request: Request) -> Frame:
         """Remove the entries of queues and index whose messages are no longer in the log.
 
-        The ends of queues stay, so that their offsets go on: the original removes whole queues, and restarts them at 0.
+        The ends of queues stay, and so their offsets: the original removes whole queues, and restarts them at 0.
         """
         self._services.store.drop_expired()
         return success()
@@ -87,7 +87,7 @@ class Upkeep:
         return Frame(ResponseCode.SUCCESS, 0, remark=remark, body=body)
 
     def _subscription(self, header: QueryConsumeQueueRequest) -> tuple[Subscription | None, str | None]:
-        """Return the subscription of the group in a request, and the text about its expression for the answer."""
+        """Return the subscription of the request's group, and the text about its expression for the answer."""
         if not header.consumer_group:
             return None, None
         group = self._services.clients.consumers.get(header.consumer_group)
@@ -100,7 +100,7 @@ class Upkeep:
         return wanted, fastjson.dumps(told)
 
     def _reset_master(self, request: Request) -> Frame:
-        """Accept a request that concerns replicas only; on a master it has no effect."""
+        """Accept a request that concerns replicas only, without effect."""
         return success()
 
 

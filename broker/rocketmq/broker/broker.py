@@ -103,8 +103,8 @@ class World(NamedTuple):
     """The services that a broker needs.
 
     These are the time of day, a random number below another, an id, files for offsets and modes, how full the disk is,
-    and the queues that a topic has by its nameserver. `flush_log` flushes the log, where acknowledged messages have to
-    be on the disk. `keeper` writes the files of tables.
+    and the queues of a topic by its nameserver. `flush_log` flushes the log, where acknowledged messages must be on the
+    disk. `keeper` writes the files of tables.
     """
 
     wall_ms: Callable[[], int]
@@ -211,7 +211,6 @@ class Broker:
         self._kept_ms = self._expired_ms = self._looked_ms = world.wall_ms()
 
     def _adopt_tables(self) -> None:
-        """Have the keeper write the files of tables."""
         state, world = self._state, self._world
         self.keeper = world.keeper or Keeper()
         self.keeper.adopt(state.topics.kept.file, state.groups.kept.file, *state.access.files, state.settings.file)
@@ -276,7 +275,7 @@ class Broker:
         return first_unconsumed(self._services, [(DELAY_TOPIC, levels), (TIMER_TOPIC, {0: self._timers.first})], end)
 
     def change_role(self, given: Given) -> None:
-        """Start over in the role of now: a master continues from the store and the files."""
+        """Start over in the present role: a master continues from the store and the files."""
         self._pop.end_waits()
         self._lite.end_waits()
         self._transactions.end()
@@ -284,9 +283,9 @@ class Broker:
         self._make_givers(given, self._transactions.times)
 
     def _keeper(self, keep: Callable[[bytes], None]) -> Callable[[bytes], None]:
-        """Make the writer of a progress file: the log, which has the results, is flushed first.
+        """Make the writer of a progress file, which flushes the log with the results first.
 
-        After a loss of power, messages would be missing otherwise that the file counts as processed.
+        After a loss of power, messages that the file counts as processed would be missing otherwise.
         """
 
         def keep_after_log(data: bytes) -> None:
@@ -304,7 +303,6 @@ class Broker:
         return self._plain.take(data, at, end, session)
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Carry out a request, and answer it now or later."""
         if frame.is_response:
             self._calls.answered(session, frame)
             return
@@ -362,7 +360,6 @@ class Broker:
         self._faults.end_session(connection, error)
 
     def disconnected(self, session: Session) -> None:
-        """Note that a connection is closed."""
         self._plain.disconnected(session)
         self._puller.disconnected(session)
         self._answers.disconnected(session)
@@ -379,7 +376,7 @@ class Broker:
 
     @property
     def lacks(self) -> str | None:
-        """The reason why this broker does not serve clients, in one line for people; None if it does."""
+        """The reason not to serve clients, in one line for people, if any."""
         if self._nameservers.is_silent:
             return "this broker waits for its role, and no nameserver knows it yet"
         return self._role.lacks
@@ -387,7 +384,7 @@ class Broker:
     # -- the clock
 
     def start(self) -> None:
-        """Register with the nameserver in this process; with others as soon as they are connected."""
+        """Register with this process's nameserver; with others as soon as they are connected."""
         # Build the parser of expressions now: the first expression would delay other requests.
         compile_sql("TRUE")
         self._nameservers.register(self._world.wall_ms())
@@ -413,7 +410,6 @@ class Broker:
         return self._nameservers.end_step(now_ms) or has_more
 
     def tick(self) -> None:
-        """Do the work that is due."""
         now_ms = self._world.wall_ms()
         self._nameservers.tick(now_ms)
         if not self._role.is_slave:
@@ -441,14 +437,14 @@ class Broker:
         self._transactions.tick(now_ms)
 
     def _give_out(self, now_ms: int) -> bool:
-        """Store messages that are due in their destinations; return True if there is more."""
+        """Store due messages in their destinations; return True if there is more."""
         has_more = self._delays.give_out(now_ms)
         is_behind = self._timers.give_out(now_ms)
         # After the timers: notes of popped messages enter their log as timer messages.
         return self._pop.revive(now_ms, is_behind=is_behind) or is_behind or has_more
 
     def keep_offsets(self) -> None:
-        """Start to write the offsets and the state of ordered consumption, if they have changed."""
+        """Start to write the offsets and the state of ordered consumption, if changed."""
         self._progress.begin(with_orders=not self._role.is_slave)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ __all__ = ["BrokerConfiguration", "ConfiguredParts"]
 
 
 _HOUR_MS = 3_600_000
-# Options that their holders read at each use, by their properties.
+# Options that their holders read at each use, by property.
 _OPTIONS = {
     "brokerPermission": "permission",
     "autoCreateTopicEnable": "auto_create_topic",

@@ -1,6 +1,6 @@
 """Admission of requests at a controller: a change is accepted only from the node that it concerns.
 
-`remoting.peers` recognizes nodes. Requests of administrators are accepted from configured addresses, and most of them
+`remoting.peers` recognizes nodes. Administrators' requests are accepted from configured addresses, and most of them
 from the hosts of the group, too.
 """
 
@@ -25,7 +25,7 @@ from formats.rocketmq.remoting.headers.table import HEADERS
 __all__ = ["ControllerAdmission"]
 
 FindLive = Callable[[str, int], Live | None]
-# An address, HOST:PORT.
+# HOST:PORT.
 _Place = str
 
 
@@ -51,7 +51,7 @@ class ControllerAdmission:
         self._controllers: dict[Session, str] = {}
 
     def take(self, request: Frame, session: Session) -> bool:
-        """Answer a request of a proof. Return False for any other frame."""
+        """Answer a request of a proof; return False for any other frame."""
         return self._peers.take(request, session)
 
     def check(self, request: Frame, session: Session) -> None:
@@ -60,7 +60,7 @@ class ControllerAdmission:
             self._guard.check(request, session.host.address)
 
     def refuse_controller(self, sender: str, session: Session) -> str | None:
-        """Return why a connection is not recognized as that of controller `sender`; None if it is."""
+        """Return why a connection is not recognized as controller `sender`'s; None if it is."""
         known = self._controllers.get(session)
         if known == sender:
             return None
@@ -76,14 +76,13 @@ class ControllerAdmission:
         return f"it says that it is controller {sender}, but {reason}"
 
     def disconnected(self, session: Session) -> None:
-        """Forget a connection."""
         self._controllers.pop(session, None)
         self._peers.disconnected(session)
 
     def admit(self, request: Frame, session: Session) -> Callable[[], str | None]:
         """Return a function that returns, now or later, why a connection may not send a request, or None.
 
-        Raises `FormatError` for a header that cannot be read.
+        Raises `FormatError` for an invalid header.
         """
         code = request.code
         if code == RequestCode.UPDATE_CONTROLLER_CONFIG:
@@ -137,8 +136,8 @@ class ControllerAdmission:
     def _refuse_administrator(self, session: Session, *, can_end_group: bool) -> str | None:
         """Return why an administrator's request is refused; None if it is accepted.
 
-        With a secret, the hosts of the group do not count for a request that `can_end_group`, since every account of
-        such a host has its address.
+        With a secret, the group's hosts do not count for a request that `can_end_group`, since every account of such a
+        host has its address.
         """
         hosts: set[str] = set()
         if self._peers.secret is None or not can_end_group:
@@ -163,7 +162,7 @@ def _known(groups: Groups, name: str | None, broker_id: int | None) -> _Place | 
 
 
 # Returns the address of the broker that a request speaks for; None if another check refuses it, or it changes nothing:
-# an election that no known broker requests has the outcome of elections that the leader starts itself.
+# an election that no known broker requests has the outcome of the leader's own elections.
 _PLACES: Final[Mapping[int, Callable[[Groups, Any], _Place | None]]] = {
     RequestCode.CONTROLLER_APPLY_BROKER_ID: lambda groups, header: (header.register_check_code or "").partition(";")[0],
     RequestCode.CONTROLLER_REGISTER_BROKER: lambda groups, header: header.broker_address or "",

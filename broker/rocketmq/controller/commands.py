@@ -1,4 +1,4 @@
-"""Commands and states of controllers as text, which they agree on by `broker.rocketmq.raft`."""
+"""Commands and states of controllers as text, on which they agree by `broker.rocketmq.raft`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["GroupMachine", "decode_command", "encode_command"]
 
 
 class _CommandText(NamedTuple):
-    """A command as JSON. `what` is its kind; the others are the fields that the kind has."""
+    """A command as JSON. `what` is its kind; the others are the kind's fields."""
 
     what: str
     name: str
@@ -72,7 +72,6 @@ def encode_command(command: Command) -> str:
 
 
 def decode_command(text: str) -> Command:
-    """Decode a command. Raises `FormatError`."""
     read = _TEXT.read_value(fastjson.loads(text))
     broker_id, ids = read.broker_id, read.broker_ids
     if read.what == "applyId" and broker_id is not None:
@@ -130,19 +129,15 @@ class GroupMachine:
         self._groups = groups
 
     def check(self, text: str) -> None:
-        """Check that a text is a command. Raises `FormatError`."""
         decode_command(text)
 
     def check_state(self, text: str) -> None:
-        """Check that a text is a state. Raises `FormatError`."""
         _read_state(text)
 
     def apply(self, text: str) -> None:
-        """Execute a command."""
         self._groups.apply(decode_command(text))
 
     def restore(self, text: str) -> None:
-        """Replace the state."""
         groups = _read_state(text)
         self._groups.by_name.clear()
         self._groups.by_name.update(groups)

@@ -41,7 +41,7 @@ from formats.rocketmq.remoting.headers import replicating as headers
 __all__ = ["ANYBODY", "Decision", "Decisions"]
 
 ANYBODY: Final = -1
-# The data of all brokers is bounded, as a controller may have to be sent all of it in one frame.
+# The data of all brokers is bounded, as it may have to be sent to a controller in one frame.
 REPLICAS_MAX: Final = 8_000
 TEXT_CHARS_MAX: Final = 128
 CHECK_CODE_CHARS_MAX: Final = 256
@@ -51,7 +51,7 @@ FindLive = Callable[[str, int], Live | None]
 
 
 class Decision(NamedTuple):
-    """An answer, with its header if it has one, and the command after which it holds."""
+    """An answer, with its header, if any, and the command after which it holds."""
 
     header: tuple[Any, ...] | None = None
     body: bytes = b""
@@ -65,7 +65,6 @@ def _no(code: ResponseCode, remark: str) -> Decision:
 
 
 def _is_text(text: str, most: int = TEXT_CHARS_MAX) -> bool:
-    """Return whether a text may be kept."""
     return 0 < len(text) <= most and text.isascii() and text.isprintable()
 
 
@@ -198,7 +197,7 @@ class Decisions:
         return None
 
     def elect(self, asked: headers.ElectMasterRequest) -> Decision:
-        """Elect a master. A name that never had one gets the broker that asks, if there is one."""
+        """Elect a master. A name that never had one gets the broker that asks, if any."""
         group = self._groups.get(asked.broker_name)
         if group is None:
             return _no(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered")
@@ -247,7 +246,6 @@ class Decisions:
     # -- queries, and requests of administrators
 
     def replica_info(self, asked: headers.GetReplicaInfoRequest) -> Decision:
-        """Return the master of a name, and the brokers in sync."""
         group = self._groups.get(asked.broker_name or "")
         if group is None:
             return _no(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")

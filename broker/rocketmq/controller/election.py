@@ -18,9 +18,9 @@ def choose_master(
 ) -> int | None:
     """Return the broker to be master: one in sync or, if none of these can be, one of `others`; None without one.
 
-    `others` may be elected uncleanly. Only live brokers are elected. A live master stays, unless another
-    one is `wanted`, which then is the only one that can be elected. Otherwise the best broker has the highest epoch,
-    then the longest log, then the least priority, then the least id.
+    `others` may be elected uncleanly. Only live brokers are elected. A live master stays, unless another one is
+    `wanted`, which then is the only candidate. Otherwise the best broker has the highest epoch, then the longest log,
+    then the least priority, then the least id.
     """
     for candidates in (members, others):
         there = [each for each in candidates if each in alive]

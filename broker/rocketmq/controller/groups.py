@@ -1,7 +1,6 @@
 """The state of the controllers: the brokers of each name, and the commands that change it.
 
-Source: ReplicasInfoManager. Nothing else changes it: controllers that apply the same commands in the same order have
-the same state.
+Source: ReplicasInfoManager. Controllers that apply the same commands in the same order have the same state.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Group:
 
 
 class ApplyId(NamedTuple):
-    """A broker takes an id. Nothing happens if it has it."""
+    """A broker takes an id, unless it has it."""
 
     cluster: str
     name: str

@@ -20,7 +20,7 @@ RETRY_MS: Final = 500
 def controller_link(
     address: str, dial: Dial, open_session: Open, own_id: str = "", secret: bytes | None = None
 ) -> Outgoing:
-    """Make the connection to another controller; with a `secret`, both have to prove that they know it."""
+    """Make the connection to another controller; with a `secret`, both must prove that they know it."""
     told = ""
 
     def ready() -> None:

@@ -1,4 +1,4 @@
-"""The live brokers and their progress, by their heartbeats (source: DefaultBrokerHeartbeatManager)."""
+"""The live brokers and their progress, by heartbeats (source: DefaultBrokerHeartbeatManager)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 __all__ = ["LAST_PRIORITY", "TIMEOUT_MS", "BrokerKey", "Live", "Liveness"]
 
 TIMEOUT_MS: Final = 10_000
-# A broker that gives no priority is elected last; the least goes first.
+# A broker without a priority is elected last; the least goes first.
 LAST_PRIORITY: Final = (1 << 31) - 1
 
 
@@ -50,7 +50,6 @@ class Liveness:
         return live if live is not None and now_ms - live.heard_ms <= live.timeout_ms else None
 
     def live(self, now_ms: int) -> list[BrokerKey]:
-        """Return the live brokers."""
         return [key for key in self._live if self.get(key, now_ms) is not None]
 
     def lost(self, owner: object) -> list[BrokerKey]:
@@ -61,7 +60,6 @@ class Liveness:
         return gone
 
     def expire(self, now_ms: int) -> list[BrokerKey]:
-        """Forget and return the silent brokers."""
         gone = [key for key, live in self._live.items() if now_ms - live.heard_ms > live.timeout_ms]
         for key in gone:
             del self._live[key]

@@ -13,12 +13,11 @@ from broker.rocketmq.raft.raft import Role
 
 __all__ = ["controller_pieces"]
 
-# A controller that asks whether it would be elected is not a candidate yet, and follows nobody.
+# A controller that asks whether it would be elected is no candidate yet, and follows nobody.
 _ROLES: Final = {Role.ASKING: 0, Role.CANDIDATE: 1, Role.FOLLOWER: 2, Role.LEADER: 3}
 
 
 def controller_pieces(options: ControllerOptions, service: ControllerService) -> Iterator[bytes]:
-    """Yield the text of a controller."""
     common = {"address": options.address, "group": options.group, "peer_id": options.self_id}
     yield from metric_pieces("role", (Series((label_text(common),), (_ROLES[service.raft.role],)),))
     live = Counter(key.name for key in service.live())

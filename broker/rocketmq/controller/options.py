@@ -10,14 +10,14 @@ from formats.rocketmq.hosts import split_address
 
 __all__ = ["FIRST_ID", "ControllerOptions", "read_peers", "write_peers"]
 
-# The id of a controller that is the only one.
+# The id of a single controller.
 FIRST_ID: Final = "n0"
 CONTROLLERS_MAX: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerOptions:
-    """A controller of a group. `peers` are the addresses of all, HOST:PORT, by their ids; `self_id` is its own."""
+    """A controller of a group. `peers` are all addresses, HOST:PORT, by id; `self_id` is its own."""
 
     group: str = "group1"
     peers: dict[str, str] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class ControllerOptions:
 
 
 def read_peers(text: str) -> dict[str, str]:
-    """Read the addresses of controllers by their ids: ID-HOST:PORT, separated by semicolons. Raises `ValueError`."""
+    """Read the addresses of controllers by id: ID-HOST:PORT, separated by semicolons. Raises `ValueError`."""
     found: dict[str, str] = {}
     for word in (part.strip() for part in text.split(";") if part.strip()):
         name, _, address = word.partition("-")
@@ -51,5 +51,4 @@ def read_peers(text: str) -> dict[str, str]:
 
 
 def write_peers(peers: Mapping[str, str]) -> str:
-    """Write addresses as `read_peers` reads them."""
     return ";".join(f"{name}-{address}" for name, address in peers.items())

@@ -1,7 +1,7 @@
 """A controller behind its connections: its requests, and its elections.
 
 Brokers send heartbeats to all controllers. The leader elects a master when the old one's connection is closed or it
-falls silent, and when the state has a name without a master though brokers of it are alive.
+falls silent, and when the state has a name with live brokers but no master.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class _Proposed(NamedTuple):
 class Turns:
     """The requests that wait, and the one whose command is not agreed yet.
 
-    Each is decided once the command of the one before is applied: its decision is about the state that its command
-    meets, at every controller. Only the leader sends the answer, after the command is applied; requests to other
-    controllers, and to one that leads no longer, get only an error.
+    Each is decided once the command of the one before is applied, so that its command meets the state that it was
+    decided about, at every controller. The leader alone sends the answer, after the command is applied; others, a
+    former leader included, answer with an error.
     """
 
     def __init__(self, raft: Raft) -> None:
@@ -90,7 +90,7 @@ class Turns:
             self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> None:
-        """Pass on the decision that was agreed, and decide the next requests."""
+        """Pass on the agreed decision, and decide the next requests."""
         self._settle()
         while self._waiting and self._proposed is None and self._raft.is_sure(now_ms):
             self._decide(self._waiting.popleft(), now_ms)
@@ -164,7 +164,7 @@ class ControllerService:
         self._seal = world.seal
         self._now_ms = world.now_ms
         self._notifies = options.notifies
-        # The last reason why another controller's message, or a heartbeat, was refused.
+        # Why another controller's message, or a heartbeat, was refused last.
         self._refusal = ""
         self._scan_silent_ms, self._scan_masters_ms = options.scan_silent_ms, options.scan_masters_ms
         now = world.now_ms()
@@ -193,11 +193,10 @@ class ControllerService:
 
     @property
     def lacks(self) -> str | None:
-        """The reason why brokers cannot be answered, in one line; None if they can."""
+        """The reason not to answer brokers, in one line, if any."""
         return None if self.raft.known_leader is not None else "no controller of the group leads"
 
     def live(self) -> list[BrokerKey]:
-        """Return the live brokers."""
         return self.liveness.live(self._now_ms())
 
     def _follow_settings(self, settings: Settings) -> None:
@@ -227,7 +226,6 @@ class ControllerService:
     # -- requests
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every request to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
@@ -251,7 +249,7 @@ class ControllerService:
             session.answer(frame, Frame(ResponseCode.SYSTEM_ERROR, 0, remark=text))
 
     def _note_refusal(self, frame: Frame, session: Session, text: str) -> None:
-        """Log why a request is refused; repeated messages of controllers, which get no answers, only once."""
+        """Log why a request is refused; for repeated messages of controllers, which get no answers, only once."""
         if frame.code not in (CODE, RequestCode.BROKER_HEARTBEAT):
             log.info("%s: request %d is refused: %s", session.description, frame.code, text)
         elif text != self._refusal:
@@ -406,7 +404,6 @@ class ControllerService:
     # -- see `node.Part`
 
     def end_step(self) -> bool:
-        """Return False, as a step causes no more work."""
         return False
 
     def tick(self) -> None:
@@ -468,7 +465,7 @@ _WAYS: Final[dict[int, Callable[[Decisions, Any, Frame], Callable[[], Decision]]
 
 
 def decider(decisions: Decisions, request: Frame) -> Callable[[], Decision] | None:
-    """Read a request; return what decides about it, or None if it is of another kind. Raises `FormatError`.
+    """Read a request; return the function that decides about it, or None for another kind. Raises `FormatError`.
 
     The request's body is no longer needed.
     """
@@ -481,7 +478,7 @@ def decider(decisions: Decisions, request: Frame) -> Callable[[], Decision] | No
 
 
 def answer_frame(request_code: int, decision: Decision) -> Frame:
-    """Make the answer to a request that was decided about."""
+    """Make the answer to a decided request."""
     codecs = HEADERS.get(request_code)
     fields = None
     if decision.header is not None and codecs is not None and codecs.response is not None:

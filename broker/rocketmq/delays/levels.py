@@ -1,7 +1,7 @@
 """Messages that are consumed later, by levels of delay (source: ScheduleMessageService, HookUtils).
 
-Those of a level wait in a queue of the broker's own topic, in the order in which they are due. A message that is due is
-stored again, in its destination. The progress is written to a file from time to time: after a crash some come twice.
+Those of a level wait in a queue of the broker's own topic, in the order of their due times. A due message is stored
+again, in its destination. The progress is written to a file periodically: after a crash some come twice.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Delays", "Storing", "again", "due_place", "integer", "make_due_time"
 
 log = logging.getLogger("broker.rocketmq.delays")
 
-# Maximum number of messages that one step delivers.
+# The maximum that one step delivers.
 STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 10_000
 
@@ -65,8 +65,7 @@ def due_place(
     """Return the destination, a topic and a queue, in the properties of a message that waited in another topic.
 
     Properties are not trusted: raises `NoPlace` for an own topic of the broker other than `allowed`, and for a topic or
-    a queue that cannot exist. A queue that its topic no longer has is replaced by one that it has, and a topic that an
-    earlier master did not send is created.
+    a queue that cannot exist. A queue that its topic no longer has is replaced.
     """
     topic, queue_id = properties.get("REAL_TOPIC", ""), read_int(properties.get("REAL_QID"))
     if names.is_own(topic) and topic != allowed:
@@ -93,7 +92,7 @@ def make_due_time(levels: Sequence[int]) -> DueTime:
 
 
 def again(record: Record, topic: str, queue_id: int, properties: bytes, *, is_retried: bool = False) -> Message:
-    """The message of a record, to be stored again elsewhere. With `is_retried`, its count of retries grows by one."""
+    """Make the message of a record, to be stored again elsewhere. With `is_retried`, its count of retries grows."""
     return Message(
         topic,
         queue_id,
@@ -142,7 +141,7 @@ class Delays:
         return dict(self._offsets)
 
     def give_out(self, now_ms: int) -> bool:
-        """Store messages that are due in their destinations; return True if there are more than one step takes."""
+        """Store due messages in their destinations; return True if there are more than one step takes."""
         left = STEP_MESSAGES
         for level, delay_ms in enumerate(self._levels, 1):
             left = self._give_out_level(level, delay_ms, now_ms, left)
@@ -156,7 +155,7 @@ class Delays:
         begin = offset
         while offset < queue.end and left > 0:
             entry = queue.get(offset)
-            # With a clock that was set back, no message waits longer than its level says.
+            # After the clock was set back, no message waits longer than its level says.
             if now_ms < entry.tags_code <= now_ms + delay_ms:
                 break
             if not self._deliver(entry.physical_offset, now_ms):
@@ -169,12 +168,12 @@ class Delays:
         return left
 
     def _deliver(self, physical_offset: int, now_ms: int) -> bool:
-        """Store a message in its destination; return False if that has to be tried again."""
+        """Store a message in its destination; return False to try again."""
         try:
             record = self._store.log.read(physical_offset).record
             place = due_place(self._topics, record, decode_properties(record.properties), now_ms)
             message = again(record, *place, record.properties)
-            # Copy the body: the log may begin a new file, or grow, while it is written.
+            # Copied, as the log may begin a new file, or grow, while it is written.
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)
         except DiskFull as error:
             if not self._is_full:
@@ -187,13 +186,11 @@ class Delays:
         return True
 
     def tick(self, now_ms: int) -> None:
-        """Write the file every ten seconds, if it has changed."""
         if not 0 <= now_ms - self._kept_ms < KEEP_MS:
             self._kept_ms = now_ms
             self.keep(now_ms)
 
     def keep(self, now_ms: int) -> None:
-        """Write the file, if it has changed."""
         if not self._changed:
             return
         version = DataVersion(self._version.counter + 1, self._version.state_version, now_ms)

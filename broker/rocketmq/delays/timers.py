@@ -1,11 +1,9 @@
 """Messages that are consumed at a time set by their senders, and recalls of them.
 
-Source: TimerMessageStore, HookUtils, RecallMessageProcessor.
-
-They wait in a topic of the broker's own. The original keeps a wheel and a log of them beside it; here they are in
-memory, read from the topic's queue at the start. The checkpoint file states the offset and the time up to which that
-was done, so that the original reads on from there as well; messages that were delivered out of order may come twice
-then.
+Source: TimerMessageStore, HookUtils, RecallMessageProcessor. They wait in a topic of the broker's own. The original
+keeps a wheel and a log of them beside it; here they are in memory, read from the topic's queue at the start. The
+checkpoint file has the offset and the time up to which that was done, so that the original continues from there as
+well; messages that were delivered out of order may come twice then.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ log = logging.getLogger("broker.rocketmq.timers")
 PRECISION_MS: Final = 1_000
 STEP_MESSAGES: Final = 200
 KEEP_MS: Final = 1_000
-# Maximum number of messages that one step reads from the topic.
+# The maximum that one step reads from the topic.
 STEP_READS: Final = 2_000
 
 # Maximum delay of a stored message: the longest one that the original can be configured for.
@@ -110,7 +108,7 @@ class _Handle(NamedTuple):
 
 
 def recall_handle(broker: str, properties: dict[str, str]) -> str | None:
-    """Return the handle by which a message can be recalled; None if it cannot."""
+    """Return the handle by which a message can be recalled, if it can."""
     out_ms = read_digits(properties.get(_OUT))
     if out_ms is None or _DELETES in properties:
         return None
@@ -131,12 +129,12 @@ def _read_handle(text: str) -> _Handle:
 
 
 def _recalled(properties: dict[str, str]) -> tuple[str, str]:
-    """Return the topic and unique id of the message that a recall is for, which is of the recall's own topic."""
+    """Return the topic and unique id of a recall's message, which is of the recall's own topic."""
     return properties.get("REAL_TOPIC", ""), properties[_DELETES].rpartition("+")[2]
 
 
 def broker_of_handle(text: str) -> str | None:
-    """Return the name of the broker that can recall a message; None if the handle cannot be read."""
+    """Return the broker that can recall a message; None for an invalid handle."""
     try:
         return _read_handle(text).broker
     except Refused:
@@ -161,11 +159,11 @@ class TimerMessages:
         self._next = min(read, services.store.end(names.TIMER_TOPIC, _QUEUE))
         # Messages that were there at the start may have been delivered before.
         self._known_end = services.store.span(names.TIMER_TOPIC, _QUEUE)[1]
-        # The due times and queue offsets of messages, some of which may no longer be in the queue.
+        # The due times and queue offsets of messages, some of which may have left the queue.
         self._waiting: list[tuple[int, int]] = []
         self._offsets: list[int] = []
         self._gone: set[int] = set()
-        # The recalled messages, by topic and unique id.
+        # By topic and unique id.
         self._recalled: set[tuple[str, str]] = set()
         self._revive_topic = names.revive_topic(services.options.cluster)
         self._skips = Skips("timer messages")
@@ -182,7 +180,6 @@ class TimerMessages:
 
     @property
     def waiting(self) -> int:
-        """The number of messages that are not due yet."""
         return len(self._waiting)
 
     @property
@@ -244,7 +241,7 @@ class TimerMessages:
         return record, decode_properties(record.properties)
 
     def _deliver(self, offset: int, now_ms: int) -> bool:
-        """Store a message in its destination; return False if that has to be tried again."""
+        """Store a message in its destination; return False to try again."""
         try:
             record, properties = self._stored(offset)
             if _DELETES in properties:
@@ -309,13 +306,11 @@ class TimerMessages:
     # -- the checkpoint
 
     def tick(self, now_ms: int) -> None:
-        """Write the checkpoint every second, if it has changed."""
         if not 0 <= now_ms - self._kept_ms < KEEP_MS:
             self._kept_ms = now_ms
             self.keep(now_ms)
 
     def keep(self, now_ms: int) -> None:
-        """Write the checkpoint, if it has changed."""
         if not self._changed:
             return
         checkpoint = self._checkpoint(now_ms)._replace(version_counter=self._version + 1)

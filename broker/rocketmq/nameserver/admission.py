@@ -1,7 +1,7 @@
 """Admission of requests that change the tables of a nameserver.
 
 A broker registers from its own host. While its connection is open, only that connection can unregister it, and only the
-next master that controllers have elected can take its id.
+next elected master under controllers can take its id.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class AdmissionRefusal(NamedTuple):
 
 
 class NameserverAdmission:
-    """Decides which requests a nameserver accepts. `is_signed` checks the signature of a registration."""
+    """Decides which requests a nameserver accepts. `is_signed` checks a registration's signature."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class NameserverAdmission:
         self._is_signed = is_signed
 
     def refusal(self, request: Frame, session: Session) -> AdmissionRefusal | None:
-        """Return why a connection may not send a request; None if it may, or the request cannot be read."""
+        """Return why a connection may not send a request; None if it may, or the request is unreadable."""
         code = request.code
         if code in _ADMINISTRATIVE:
             if self._administrators.networks is None:
@@ -95,7 +95,7 @@ class NameserverAdmission:
         if not isinstance(connection, Session) or self._peers.is_proven(connection):
             return None
         for name, owner in self._routes.owners_at(told.address):
-            # A restarted broker may register before the loss of its old connection is noticed, but not on this machine,
+            # A restarted broker may register before the loss of its old connection is noticed, except on this machine,
             # whose kernel closes the connections of a process that ends.
             is_restart = name == told.name and isinstance(owner, Session) and not self._is_local(owner)
             if owner is not connection and not is_restart:

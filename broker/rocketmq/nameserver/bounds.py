@@ -1,4 +1,4 @@
-"""The bounds of a nameserver's tables. The original does not have these properties."""
+"""The bounds of a nameserver's tables, which the original lacks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOUNDS: Final = {
 
 @dataclass(slots=True)
 class NameserverBounds:
-    """The bounds. Administrators may change them while the nameserver runs."""
+    """The bounds, which administrators may change at run time."""
 
     # Of the values: the number of keys and namespaces, the size of all, and the size of one value with its key.
     kv_entries_max: int = 10_000

@@ -1,7 +1,7 @@
-"""A nameserver's routes and a broker's services on one port, for clients that are given one address only.
+"""A nameserver's routes and a broker's services on one port, for clients with one address only.
 
-Source: RemotingProtocolServer, GetTopicRouteActivity. The original has this port at its proxy, which may be in the
-process of a broker; this broker serves it by itself.
+Source: RemotingProtocolServer, GetTopicRouteActivity. The original has this port at its proxy, which may run in a
+broker's process; this broker serves it by itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class OnePort:
         self._broker = broker
         self._routes = routes
         self._guard = guard
-        # Messages are read by the broker itself, with nothing in between.
+        # The broker reads messages itself, with nothing in between.
         self.take = broker.take
 
     def receive(self, frame: Frame, session: Session) -> None:
@@ -37,7 +37,6 @@ class OnePort:
             session.answer(frame, self._routes.answer(frame))
 
     def disconnected(self, session: Session) -> None:
-        """Notify the broker."""
         self._broker.disconnected(session)
 
 

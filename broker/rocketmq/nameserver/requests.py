@@ -70,7 +70,7 @@ class RouteRequests:
 
 
 class Nameserver:
-    """A nameserver. `settings` are its properties, of which two can be changed."""
+    """A nameserver. Two of its `settings` can be changed."""
 
     def __init__(self, routes: Routes, values: KeyValues, settings: Settings) -> None:
         self.routes = routes

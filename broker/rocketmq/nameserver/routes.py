@@ -1,6 +1,6 @@
 """The routes of a nameserver, as its brokers registered them (source: RouteInfoManager).
 
-Each nameserver has routes of its own; brokers register with every one that they know.
+Each nameserver has its own routes; brokers register with every one that they know.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["BrokerAddress", "Holder", "LeastId", "Registration", "Routes"]
 
 log = logging.getLogger("broker.rocketmq.nameserver")
 
-# A broker without a heartbeat for this time is gone, unless it has stated another time.
+# A broker without a heartbeat for this time is gone, unless it has stated another.
 EXPIRED_MS: Final = 120_000
 
 MEMBER_GROUP_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -69,7 +69,7 @@ class LeastId(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """The registered broker with an id of a name. Under a controller, `state_version` is the epoch of its master."""
+    """The registered broker with an id of a name. Under a controller, `state_version` is its master's epoch."""
 
     address: str
     state_version: int
@@ -97,7 +97,7 @@ class _Live:
 
 
 class Routes:
-    """The tables of a nameserver. `supports_acting_master`: a slave may stand in for a master that is gone.
+    """The tables of a nameserver. With `supports_acting_master`, a slave may stand in for a lost master.
 
     `least_changed` is called when another broker has the least id of its name, if `tells_least`.
     """
@@ -117,7 +117,6 @@ class Routes:
         self._by_connection: dict[object, dict[BrokerAddress, None]] = {}
 
     def support_acting_master(self, value: bool) -> None:
-        """Set whether a slave may stand in for a master that is gone."""
         self._supports_acting_master = value
 
     # -- brokers
@@ -174,7 +173,7 @@ class Routes:
             self.least_changed(LeastId(others, told.broker_id, told.address, None, told.ha_address))
 
     def _check_room(self, told: Registration, address: BrokerAddress) -> None:
-        """Raise `SettingRefused` if a registration brings more than the bounds allow."""
+        """Raise `SettingRefused` if a registration exceeds the bounds."""
         bounds, topics = self.bounds, told.topics.topic_config_table
         if len(topics) > bounds.registration_topics_max:
             self._refuse(
@@ -207,7 +206,7 @@ class Routes:
         self._topics.setdefault(topic, {})[name] = data
 
     def _remove(self, topic: str, name: str) -> None:
-        """Forget the queues that a topic has on the brokers of a name, if there are any."""
+        """Forget the queues of a topic on the brokers of a name, if any."""
         topics, queues = self._topics_of.get(name, {}), self._topics.get(topic, {})
         if topic in topics:
             self._routes_count -= 1
@@ -247,13 +246,13 @@ class Routes:
                 del self._by_connection[live.connection]
 
     def heard(self, address: BrokerAddress, now_ms: int, connection: object) -> None:
-        """Note a heartbeat of a broker; ignored on other connections than the one that registered it."""
+        """Note a broker's heartbeat, unless another connection has registered it."""
         live = self._live.get(address)
         if live is not None and live.connection is connection:
             live.heard_ms = now_ms
 
     def owners_at(self, address: str) -> list[tuple[str, object]]:
-        """Return the names under which the broker at an address is registered, each with the connection that did so."""
+        """Return the names under which the broker at an address is registered, each with its connection."""
         found = []
         for name, brokers in self._brokers.items():
             live = self._live.get(BrokerAddress(brokers.cluster, address))
@@ -262,7 +261,7 @@ class Routes:
         return found
 
     def owner_of(self, name: str, address: str) -> object | None:
-        """Return the connection that has registered a broker; None if it is not registered."""
+        """Return the connection that has registered a broker, if any."""
         brokers = self._brokers.get(name)
         if brokers is None or address not in brokers.addresses.values():
             return None
@@ -270,14 +269,14 @@ class Routes:
         return None if live is None else live.connection
 
     def holder(self, name: str, broker_id: int) -> Holder | None:
-        """Return the live broker with an id of a name; None if there is none."""
+        """Return the live broker with an id of a name, if any."""
         brokers = self._brokers.get(name)
         address = None if brokers is None else brokers.addresses.get(broker_id)
         live = None if brokers is None or address is None else self._live.get(BrokerAddress(brokers.cluster, address))
         return None if address is None or live is None else Holder(address, live.version.state_version, live.connection)
 
     def version_of(self, address: BrokerAddress) -> DataVersion | None:
-        """Return the version of the topics of a registered broker; None if it is not registered."""
+        """Return the version of a registered broker's topics; None if it is not registered."""
         live = self._live.get(address)
         return None if live is None else live.version
 
@@ -319,7 +318,6 @@ class Routes:
         return connections
 
     def disconnected(self, connection: object) -> None:
-        """Remove the brokers that had registered over a closed connection."""
         for address in list(self._by_connection.get(connection, ())):
             self._take_out(address)
 
@@ -349,7 +347,7 @@ class Routes:
         return data._replace(broker_addrs={**others, MASTER_ID: addresses[least]})
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Add a topic that brokers have not registered; nothing happens if one of them is unknown."""
+        """Add a topic that brokers have not registered; do nothing if one of them is unknown."""
         by_name = {each.broker_name: each for each in queues}
         if by_name and all(name in self._brokers for name in by_name):
             if self._routes_count + len(by_name) > self.bounds.routes_max:
@@ -360,7 +358,6 @@ class Routes:
                 self._put(topic, name, data)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Forget a topic, in one cluster or in all."""
         names = self._clusters.get(cluster, ()) if cluster else self._topics.get(topic, ())
         for name in list(names):
             self._remove(topic, name)

@@ -1,4 +1,4 @@
-"""A nameserver as its connections and the broker of its own process use it."""
+"""A nameserver for its connections and for the broker of its own process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["SCAN_MS", "NameserverService", "is_allowed"]
 log = logging.getLogger("broker.rocketmq.nameserver")
 
 SCAN_MS: Final = 5_000
-# Maximum size of all registrations that wait for lookups of hosts, and the allowance that each counts beside its body.
+# Maximum size of all registrations that wait for lookups of hosts, and each one's allowance beside its body.
 WAITING_BYTES_MAX: Final = 16 << 20
 WAITING_BYTES: Final = 4_096
 
@@ -90,11 +90,10 @@ class NameserverService:
         self._guard = guard
         self._wall_ms = wall_ms
         self._scanned_ms = wall_ms()
-        # Gets each answer to a registration of the broker in this process.
+        # Gets each answer to a registration of this process's broker.
         self.registered: Callable[[Frame], None] = lambda answer: None
 
     def take(self, data: memoryview, at: int, end: int, session: Session) -> int:
-        """Leave every request to `receive`."""
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
@@ -135,7 +134,6 @@ class NameserverService:
         self._nameserver.routes.disconnected(session)
 
     def tell(self, request: Frame, now_ms: int) -> None:
-        """Handle a request of the broker in this process."""
         answer = self._nameserver.answer(request, self, now_ms)
         if answer is not None and answer.code != ResponseCode.SUCCESS:
             log.warning("the broker of this process is refused: %s", answer.remark)
@@ -143,11 +141,9 @@ class NameserverService:
             self.registered(answer)
 
     def beat(self, request: Frame, now_ms: int) -> None:
-        """Handle a one-way request of the broker in this process."""
         self._nameserver.answer(request, self, now_ms)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
-        """Answer a request of the broker in this process."""
         done(self._nameserver.answer(request, self, now_ms))
         return True
 
@@ -156,24 +152,23 @@ class NameserverService:
         return [] if route is None else route.queue_datas
 
     def end_step(self) -> bool:
-        """Write the files that the step has changed. Return False, as nothing follows."""
+        """Write the files that the step has changed; return False, as nothing follows."""
         self._keeper.end_step()
         return False
 
     def tick(self, now_ms: int | None = None) -> None:
-        """Remove brokers that were silent for too long."""
         now_ms = self._wall_ms()
         if not 0 <= now_ms - self._scanned_ms < SCAN_MS:
             self._scanned_ms = now_ms
             for connection in self._nameserver.routes.expire(now_ms):
                 if isinstance(connection, Session):
-                    # If the broker is still there after all, it connects and registers again.
+                    # A broker that is still there connects and registers again.
                     connection.give_up("the broker was silent")
         if self._calls is not None:
             self._calls.tick(self._now_ms())
 
     def _tell_least(self, change: LeastId) -> None:
-        """Notify brokers of the least id among them. Unreachable ones ask by themselves."""
+        """Notify brokers of their least id. Unreachable ones ask by themselves."""
         header = NotifyMinBrokerIdChangeRequest(
             change.broker_id,
             min_broker_addr=change.address,

@@ -1,7 +1,6 @@
 """The durable state of a controller: its term, its vote, and its log, written to a file before any of it is sent.
 
-The file grows by blocks. When the log has become long, its beginning is replaced by the state that it led to, and the
-file by a new one.
+The file grows by blocks. When the log has become long, the state that it led to replaces its beginning, in a new file.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ log = logging.getLogger("broker.rocketmq.controller")
 
 
 class JournalDamaged(Exception):
-    """A file with invalid content; the text says where and why."""
+    """Invalid content of a file; the text says where and why."""
 
 
 class GrowingFile(Protocol):
     """A file that grows at its end. Both writes return when the bytes are on the disk, or raise `OSError`.
 
-    After an error it is the same as before, or can only be replaced.
+    After an error it is unchanged, or can only be replaced.
     """
 
     @property
@@ -38,12 +37,10 @@ class GrowingFile(Protocol):
         ...
 
     def read(self) -> bytes:
-        """Return its content; nothing if there is no such file."""
+        """Return its content; nothing if it is missing."""
         ...
 
-    def append(self, data: bytes) -> None:
-        """Write at the end."""
-        ...
+    def append(self, data: bytes) -> None: ...
 
     def replace(self, data: bytes) -> None:
         """Replace its content, atomically."""
@@ -52,7 +49,7 @@ class GrowingFile(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state that all entries up to one have led to; `term` is that entry's."""
+    """The state to which all entries up to one have led; `term` is that entry's."""
 
     index: int = 0
     term: int = 0
@@ -73,7 +70,7 @@ class Journal:
 
     @classmethod
     def open(cls, file: GrowingFile, check: Callable[[str], None], check_state: Callable[[str], None]) -> Journal:
-        """Read a file. `check` raises `FormatError` for an invalid command, and `check_state` for an invalid state.
+        """Read a file. `check` and `check_state` raise `FormatError` for an invalid command or state.
 
         An incomplete block at the end was never sent to another controller, and is removed. Raises `JournalDamaged` if
         whole ones follow, and `OSError`.
@@ -116,12 +113,10 @@ class Journal:
 
     @property
     def first(self) -> int:
-        """The index of the first entry in the log."""
         return self.snapshot.index + 1
 
     @property
     def last(self) -> int:
-        """The index of the last entry."""
         return self.snapshot.index + len(self.entries)
 
     @property
@@ -129,7 +124,7 @@ class Journal:
         return self.entries[-1].term if self.entries else self.snapshot.term
 
     def term_of(self, index: int) -> int | None:
-        """Return the term of an entry; None if it is unknown, because it is missing or the snapshot has it."""
+        """Return the term of an entry; None if it is missing or in the snapshot."""
         if index == self.snapshot.index:
             return self.snapshot.term
         return self.entries[index - self.first].term if self.first <= index <= self.last else None
@@ -159,7 +154,7 @@ class Journal:
         self.entries += entries
 
     def keep_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace the entries up to that of a snapshot by it. Later entries stay, if they follow it."""
+        """Replace the entries up to a snapshot's by it. Later entries stay, if they follow it."""
         follows = self.term_of(snapshot.index) == snapshot.term
         entries = self.entries[snapshot.index + 1 - self.first :] if follows else []
         self.file.replace(_whole(self.term, self.vote, snapshot, entries))

@@ -43,7 +43,7 @@ log = logging.getLogger("broker.rocketmq.controller")
 
 # Maximum lead of a term or entry over the last one here. Each takes an election or a write: a greater lead is forged.
 JUMP_MAX: Final = 1 << 32
-# Maximum number of entries before a snapshot replaces them.
+# Above this number a snapshot replaces entries.
 KEPT_MAX: Final = 1_000
 
 
@@ -63,21 +63,13 @@ class Role(Enum):
 class Machine(Protocol):
     """The state machine of the commands. Both checks raise `FormatError`."""
 
-    def check(self, text: str) -> None:
-        """Check that a text is a command."""
-        ...
+    def check(self, text: str) -> None: ...
 
-    def check_state(self, text: str) -> None:
-        """Check that a text is a state."""
-        ...
+    def check_state(self, text: str) -> None: ...
 
-    def apply(self, text: str) -> None:
-        """Execute a command that was checked."""
-        ...
+    def apply(self, text: str) -> None: ...
 
-    def restore(self, text: str) -> None:
-        """Replace the state by one that was checked."""
-        ...
+    def restore(self, text: str) -> None: ...
 
     def state(self) -> str: ...
 
@@ -99,8 +91,8 @@ class Times:
     def loyal_ms(self) -> int:
         """The time for which no vote is given after a leader's message.
 
-        It is longer than `lease_ms`, and shorter than the wait of any controller without a leader: one that got the
-        leader's last message a little later than the candidate does not refuse, which would cost another wait.
+        It is longer than `lease_ms`, and shorter than any controller's wait without a leader: one that got the leader's
+        last message a little later than the candidate does not refuse, which would cost another wait.
         """
         return self.election_ms * 9 // 10
 
@@ -122,8 +114,8 @@ class _Follower:
 class Raft:
     """One controller. `send` sends a message, which may be lost; `random_below(n)` returns a number from 0 to n - 1.
 
-    `now_ms` is a clock that never goes back. Invariants: `term` only grows; entries up to `applied` never change; there
-    is at most one leader in a term.
+    `now_ms` is a clock that never goes back. Invariants: `term` only grows; entries up to `applied` never change; a
+    term has at most one leader.
     """
 
     def __init__(
@@ -166,7 +158,7 @@ class Raft:
 
     @property
     def term(self) -> int:
-        """The last term that it knows."""
+        """The last known term."""
         return self._journal.term
 
     @property
@@ -194,7 +186,7 @@ class Raft:
     # -- events
 
     def tick(self, now_ms: int) -> None:
-        """Do the work that is due; to be called several times in each period."""
+        """Do the work that is due; call this several times in each period."""
         if self.role is Role.LEADER:
             self._lead_on(now_ms)
         elif now_ms >= self._due_ms:
@@ -225,7 +217,7 @@ class Raft:
         return index
 
     def receive(self, sender: str, message: Message, now_ms: int) -> None:
-        """Handle the message of another controller, whose types were checked."""
+        """Handle another controller's message, whose types were checked."""
         if sender not in self._others:
             log.warning("controller %s: a message of %s, which is not in the group", self.own_id, sender[:80])
             return
@@ -258,7 +250,6 @@ class Raft:
     # -- elections
 
     def _wait(self, now_ms: int) -> None:
-        """Give others the time to lead."""
         self._due_ms = now_ms + self._times.election_ms + self._random_below(self._times.election_ms)
 
     def _solicit(self, role: Role, now_ms: int) -> None:
@@ -319,7 +310,6 @@ class Raft:
             self._count(now_ms)
 
     def _adopt(self, term: int, now_ms: int) -> None:
-        """Adopt a newer term."""
         self._journal.keep_vote(term, "")
         self._follow(None, now_ms)
 
