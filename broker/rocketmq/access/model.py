@@ -56,7 +56,7 @@ class User:
 
 
 def choose(names: Iterable[str], text: str | None) -> str | None:
-    """Return the one of some names that a text is, in any letter case; None if it is none."""
+    """Return the name that a text is, in any letter case; None if it is none of them."""
     return next((name for name in names if text is not None and name.lower() == text.strip().lower()), None)
 
 

@@ -72,7 +72,7 @@ class Queries:
         return success(body=bytes(self._store.log.data(offset, found.size)))
 
     def _read(self, offset: int) -> Found:
-        """Read a record that is readable. Raises `IndexError` and `FormatError`."""
+        """Read a record before `readable_end`. Raises `IndexError` and `FormatError`."""
         if offset >= self._store.readable_end:
             raise IndexError(offset)
         return self._store.log.read(offset)

@@ -59,7 +59,7 @@ CONTROLLER_CHANGEABLE: Final = frozenset(
     }
 )
 
-# If a master is lost together with the leading controller on its host, another is elected within 2 seconds.
+# If a master is lost together with the leading controller, on one host, another is elected within 2 seconds.
 TIMES: Final = Times(election_ms=750, heartbeat_ms=150)
 
 

@@ -212,7 +212,7 @@ class Group:
         return self.config.options.broker_id if membership is None else membership.broker_id
 
     def _reach(self) -> int:
-        """Return the offset up to which others may have or know the log: on the disk, if senders wait for it."""
+        """Return the offset up to which others may have the log: what is on the disk, if senders wait for that."""
         return self.store.log.end if self.gate is None else self.gate.reach()
 
     def _log_end(self) -> int:

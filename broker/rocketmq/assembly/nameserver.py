@@ -1,4 +1,4 @@
-"""The composition root of a nameserver alone, and the part that makes one beside a broker, too."""
+"""The composition root of a nameserver that runs alone; its parts also make one beside a broker."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _ENDS = Ends(
 
 
 def warn_of(config: RocketConfig, notes: Iterable[str] = ()) -> None:
-    """Log properties without effect, or with another than it seems, and other notes that are not empty."""
+    """Log properties that are ignored or may be misread, and the notes that are not empty."""
     if config.unused:
         log.warning("unsupported properties ignored: %s", ", ".join(config.unused))
     for name in config.doubts:

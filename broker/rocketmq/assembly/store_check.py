@@ -28,7 +28,7 @@ from formats.rocketmq.files.names import offset_of_name
 
 __all__ = ["check_store", "disk_of_store", "log_folders", "root_of_store"]
 
-# The used part of a disk from which on the log gets no further file there (source: diskSpaceCleanForciblyRatio).
+# Above this used part of a disk, the log gets no further file there (source: diskSpaceCleanForciblyRatio).
 _FULL: Final = 0.85
 # Log files of other sizes were cut short.
 _SECTOR: Final = 512

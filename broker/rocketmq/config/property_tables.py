@@ -1,7 +1,7 @@
 """The properties of a node's configuration file: each is declared once, by the original's name.
 
-A declaration has the kind of the values, their field and the meaning. By it the file is read and checked, the
-properties in force are written, and the manual's page is made. Defaults are the fields'.
+A declaration has the kind of the values, their field and their meaning. The checks of the file, the properties in
+force and the manual's page follow from it. Defaults are those of the fields.
 
 Source: BrokerConfig, NettyServerConfig, MessageStoreConfig, ControllerConfig, NamesrvConfig.
 """

@@ -19,7 +19,7 @@ CLIENT_CERTIFICATES: Final = {
 
 
 class TlsMode(Enum):
-    """The connections that ports take: plain ones, both, or those with TLS alone."""
+    """The connections that ports take: plain ones, both kinds, or TLS alone."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"

@@ -222,5 +222,5 @@ def _exponential(backoff: Message, first_ms: int, last_ms: int, factor: float) -
 
 
 def _duration(ms: int) -> Message:
-    """Make a duration of an administrator's number, which may be any."""
+    """Make a duration of any number that an administrator has set."""
     return duration_of_ms(min(max(ms, 0), _DURATION_MS_MAX))

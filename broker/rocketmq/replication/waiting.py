@@ -13,7 +13,7 @@ __all__ = ["ALL_IN_SYNC", "WAITING_MAX", "Acknowledged", "WaitingSenders", "repl
 # Instead of a number: all brokers in sync, by the controller's set.
 ALL_IN_SYNC: Final = -1
 
-# Further senders are answered as if their time was over.
+# Further senders are answered as if their time were over.
 WAITING_MAX: Final = 100_000
 
 

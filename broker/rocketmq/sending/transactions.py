@@ -209,7 +209,7 @@ class Transactions:
         return success()
 
     def _forget_copies(self, offset: int) -> list[int]:
-        """Forget the copies of a message; return all of them, and itself."""
+        """Forget the copies of a message; return them and the message itself."""
         first = self._first.get(offset, offset)
         copies = self._copies.pop(first, [])
         for copy in copies:

@@ -64,7 +64,7 @@ class BrokerOptions:
     property_filter: bool = True
     # The address that slaves connect to, if any.
     ha_address: str = ""
-    # Consumers that lag by more bytes of the log may read from a slave.
+    # Consumers that lag by more bytes than this may read from a slave.
     slave_read: bool = False
     read_behind_bytes: int = 1 << 62
     # After this much silence nameservers drop this broker, and present the slave with the least id as master. None:

@@ -1,8 +1,7 @@
 # Compiled by mypyc: docs/contribute/compiled-modules.md has the rules.
 """Counters for administrators: messages and bytes, by topic and by group (source: BrokerStatsManager, StatsItem).
 
-Counters begin at 0 with the process. Their values of the last minute, hour and day are remembered in increasingly
-coarse steps.
+Counters begin at 0 with the process. Their values of up to a day ago are remembered, in increasingly coarse steps.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class HeaderReader:
 
 
 def _checked(names: tuple[bytes, ...]) -> tuple[str, ...]:
-    """Return the names as text. Raises `BadHeaders` for names that are invalid, or in this order."""
+    """Return the names as text. Raises `BadHeaders` for invalid names, or for their order."""
     pseudo: set[bytes] = set()
     is_behind = False
     for name in names:
