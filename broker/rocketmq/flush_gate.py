@@ -59,9 +59,7 @@ Flushed = Callable[[Exception | None], None]
 class Flusher(Protocol):
     """A thread, or the like, that flushes beside the loop, one flush at a time."""
 
-    def begin(self, work: Callable[[], None], done: Flushed) -> None:
-        """Do `work`, and then call `done`."""
-        ...
+    def begin(self, work: Callable[[], None], done: Flushed) -> None: ...
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end of the begun work, and call `done`; return False after `timeout_s`."""
@@ -192,7 +190,6 @@ class FlushGate:
         return False
 
     def tick(self) -> None:
-        """Send output that has waited for too long."""
         self._release()
         entries, now_ms = self._entries, self._now.ms
         while entries and entries[0].until_ms <= now_ms:
@@ -244,6 +241,5 @@ _SENT: Final[Sequence[str]] = ("msgId", "queueOffset", "transactionId")
 
 
 def _is_sent(frame: Frame) -> bool:
-    """Return whether a frame says that messages were stored (see `SendMessageResponse`)."""
     fields = frame.ext_fields
     return frame.is_response and frame.code == _SUCCESS and fields is not None and all(name in fields for name in _SENT)

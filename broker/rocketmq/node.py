@@ -80,9 +80,7 @@ class Part(Protocol):
         """Do the work that is due, a few times a second."""
         ...
 
-    def leave(self) -> None:
-        """Prepare for the end of the process."""
-        ...
+    def leave(self) -> None: ...
 
 
 class Node:
@@ -144,7 +142,6 @@ class Node:
             self.dirty.discard(session)
 
     def end_failed(self) -> None:
-        """End the sessions whose work failed in the past step."""
         while (session := self.faults.next_failed()) is not None:
             session.give_up("a fault of this broker")
 

@@ -63,11 +63,9 @@ class Guard:
 
     @property
     def authenticates(self) -> bool:
-        """True if each request must be signed by a user."""
         return self._options.authentication
 
     def setters(self) -> dict[str, Callable[[bool], None]]:
-        """Return the switches for administrators, by property."""
         return {name: partial(self._turn, option) for name, option in _SWITCHES.items()}
 
     def _turn(self, option: str, value: bool) -> None:

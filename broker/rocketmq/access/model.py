@@ -139,7 +139,6 @@ class Acl(NamedTuple):
         return Acl(_updated(self.custom, other.custom), _updated(self.default, other.default))
 
     def without(self, policy_type: str, resource: Resource) -> Acl:
-        """Return these policies without those of one type about a resource."""
         kept = [
             tuple(entry for entry in entries if kind != policy_type or entry.resource != resource)
             for kind, entries in ((CUSTOM, self.custom), (DEFAULT, self.default))
@@ -150,7 +149,6 @@ class Acl(NamedTuple):
         return Acl(*(tuple(entry for entry in entries if text in str(entry.resource)) for entries in self))
 
     def info(self, subject: str) -> AclInfo:
-        """Return these policies as the body that shows them."""
         told = [
             PolicyInfo(kind, [_entry_info(entry) for entry in entries])
             for kind, entries in ((CUSTOM, self.custom), (DEFAULT, self.default))

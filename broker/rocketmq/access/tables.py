@@ -63,7 +63,6 @@ def lockout(users: Mapping[str, User], acls: Mapping[str, Acl], cluster: str) ->
 
 
 def _administers(acl: Acl | None, cluster: str) -> bool:
-    """Return whether policies permit to update a cluster, from any address."""
     anywhere = (
         tuple(each._replace(sources=()) for each in entries if each.allows or not each.sources) for entries in acl or ()
     )
@@ -135,7 +134,6 @@ class AccessTables:
         return is_signed_with(request, sender.password)
 
     def _check(self, users: Mapping[str, User], acls: Mapping[str, Acl]) -> None:
-        """Raise `Invalid` if these users and policies may not replace the present ones."""
         fault = self.find_fault(users, acls)
         if fault is not None:
             raise Invalid(fault)

@@ -26,8 +26,6 @@ log = logging.getLogger("broker.rocketmq.clients")
 
 @dataclass
 class _Gathering:
-    """An administrator's request to several clients, and their answers so far."""
-
     peer: Peer
     asked: Frame
     missing: int
@@ -84,7 +82,6 @@ class ConsumerQuestions:
         return None
 
     def _status(self, request: Request) -> Frame | None:
-        """Ask the consumers of a group for their offsets in memory."""
         header = read_header(headers.GetConsumerStatusRequest, request.fields)
         known = self._services.clients.consumers.get(header.group)
         if known is None:
@@ -104,7 +101,6 @@ class ConsumerQuestions:
 
 
 def _gather(gathering: _Gathering, client_id: str, answer: Frame | None) -> None:
-    """Note a client's answer; with the last one, answer the administrator."""
     if answer is not None and answer.code == ResponseCode.SUCCESS:
         try:
             gathering.found[client_id] = read_client_offsets(answer.body)

@@ -27,8 +27,6 @@ _MODES: Final = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 
 
 class _Behind(NamedTuple):
-    """The number of a topic's messages that a group has not confirmed, and the oldest one's storing time, if any."""
-
     messages: int
     oldest_ms: int | None
 

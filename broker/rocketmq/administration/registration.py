@@ -126,7 +126,6 @@ class Nameservers:
         return register_frame(self._options, self._topics, piece, version._replace(timestamp=version.timestamp - left))
 
     def tick(self, now_ms: int) -> None:
-        """Connect and register where due."""
         for registry in self._registries:
             registry.tick(now_ms)
         if self._told_ms is None or not 0 <= now_ms - self._told_ms < PERIOD_MS:
@@ -236,7 +235,6 @@ class NameserverLink:
         self._link.tell(request)
 
     def tick(self, now_ms: int) -> None:
-        """Connect if needed; give up late answers."""
         if self._is_refused:
             self._ask_again(now_ms)
         self._link.tick(now_ms)

@@ -148,7 +148,6 @@ class FileRetention:
         return end
 
     def _remove(self, end: int) -> bool:
-        """Remove the files before an offset; return whether there were any."""
         begin = self._store.log.files.begin
         if end == begin:
             return False

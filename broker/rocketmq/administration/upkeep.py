@@ -54,7 +54,6 @@ class Upkeep:
         return success()
 
     def _clean_topics(self, request: Request) -> Frame:
-        """Remove the queues of topics that do not exist."""
         for topic in {topic for topic, _ in self._services.store.queues}:
             lite = split_queue_name(topic)
             topics = self._services.topics

@@ -214,8 +214,6 @@ def _open_file(config: RocketConfig, name: str) -> ConfigFile:
 
 
 class _Kept:
-    """The configuration files that the broker and the nameserver read and write."""
-
     def __init__(self, config: RocketConfig, store: MessageStore) -> None:
         options = replace(
             config.broker_options, read_behind_bytes=_physical_memory() * config.replication.memory_percent // 100
@@ -269,7 +267,6 @@ class _Kept:
 
 
 def _keep_properties(file: Path | None, changes: Mapping[str, str]) -> None:
-    """Write changed properties to the configuration's file, if it has one."""
     if file is not None:
         text = changed_properties(file.read_bytes().decode(PROPERTIES_ENCODING), changes)
         ConfigFile(file).write(text.encode(PROPERTIES_ENCODING))
@@ -395,8 +392,6 @@ def _index_name(ms: int) -> str:
 
 
 class _UniqueIds:
-    """Ids for messages whose senders gave none."""
-
     def __init__(self, address: str) -> None:
         self._first = UniqueId(address, os.getpid() & 0xFFFF, random.getrandbits(32), 0, 0)
         self._counter = 0

@@ -56,7 +56,6 @@ def _ports_taken_twice(config: RocketConfig) -> Iterator[PropertyError]:
 
 
 def _ports(config: RocketConfig) -> Iterator[tuple[str, int]]:
-    """Yield the ports that a node needs on its address, by the settings that choose them."""
     for port in node_ports(config):
         yield port.setting, port.number
     if config.grpc_port:

@@ -108,7 +108,6 @@ def make_controller(
 
 
 def _settings(config: RocketConfig, file: ConfigFile) -> Settings:
-    """Return the controller's properties; administrators' changes are kept in a file of their own."""
     configured = config.controller_properties
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 

@@ -203,7 +203,6 @@ class Group:
         return EntranceOfMembers(self.roster, session.host.address, session.go_on)
 
     def _enter(self, session: ReplicationSession) -> StreamEntrance | None:
-        """Make the entrance to a dialed master."""
         secret = self.config.peer_secret
         return None if secret is None else AnsweredEntrance(secret, session.host.port)
 
@@ -359,7 +358,6 @@ class Group:
             log.warning("topic %s has messages, which no master has sent: it is created here", topic)
 
     def registered(self, answer: Frame) -> None:
-        """Take what a nameserver says of the master."""
         if self.following is not None:
             self.following.registered(answer)
 

@@ -52,7 +52,6 @@ __all__ = [
 
 
 def open_nameserver(config: RocketConfig) -> Nameserver:
-    """Make a nameserver from its files."""
     folder = config.store / "namesrv"
     values = ConfigFile(folder / "kvConfig.json")
     settings = _nameserver_settings(config, ConfigFile(folder / "namesrv.properties"), values.path)
@@ -60,7 +59,6 @@ def open_nameserver(config: RocketConfig) -> Nameserver:
 
 
 def _nameserver_settings(config: RocketConfig, file: ConfigFile, values: Path) -> Settings:
-    """Return the nameserver's properties; administrators' changes are kept in a file of their own."""
     kept = read_file(file, lambda data: read_properties(data.decode(PROPERTIES_ENCODING)))
 
     def keep(changes: Mapping[str, str]) -> None:
@@ -95,8 +93,8 @@ def make_nameserver(
 
 
 def run_nameserver(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a nameserver alone; see `run_alone`."""
-    return run_alone(config, config.nameserver_port, log_level, _make_alone, partial(_announce, config, ready))
+    """Run a nameserver as `app.run_rocketmq` runs a node."""
+    return run_to_end(lambda: _run(config, log_level, ready))
 
 
 def _make_alone(basis: Basis) -> Alone:

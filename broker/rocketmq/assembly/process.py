@@ -89,5 +89,4 @@ def run_to_end(run: Callable[[], None]) -> int:
 
 
 def wall_ms() -> int:
-    """Return the time of day in ms."""
     return time.time_ns() // 1_000_000

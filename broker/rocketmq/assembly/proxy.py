@@ -96,10 +96,7 @@ class ProxyConfig:
 
 
 def run_rocketmq_proxy(config: ProxyConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a proxy until SIGTERM or SIGINT; return the exit code. Faults are one line on stderr.
-
-    `ready` is called once clients are served; they wait until it returns.
-    """
+    """Run a proxy as `app.run_rocketmq` runs a node."""
     return run_to_end(lambda: _run(config, log_level, ready))
 
 

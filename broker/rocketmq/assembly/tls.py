@@ -121,7 +121,6 @@ def _has_certificate(options: TlsOptions, names: TlsNames) -> bool:
 
 
 def _prepare(context: ssl.SSLContext, options: TlsOptions) -> None:
-    """Set what all contexts share: the versions, and the certificate, if any."""
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     certificate, key = options.certificate, options.key
     if certificate is None or key is None:

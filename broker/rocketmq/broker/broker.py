@@ -220,7 +220,6 @@ class Broker:
         )
 
     def _make_givers(self, given: Given, times: TransactionTimes) -> None:
-        """Make the parts that only a master needs, from the store and their files."""
         options, state, world, services = self._state.options, self._state, self._world, self._services
         state.guard.is_group = lambda name: name in state.groups.table
         if not self._role.is_slave and set_back(services):
@@ -371,7 +370,6 @@ class Broker:
 
     @property
     def services(self) -> Services:
-        """The parts of the broker, for its display."""
         return self._services
 
     @property

@@ -165,7 +165,6 @@ class RocketConfig:
 
     @property
     def pages_port(self) -> int | None:
-        """The port of the pages for monitoring, if any."""
         return self.metrics_port if self.exports_metrics else None
 
     @property
@@ -220,7 +219,6 @@ class RocketConfig:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties in force, by the original's names."""
         found = texts("node", self) | texts("broker", self.options) | texts("store", self.store_options)
         found |= texts("times", self.times) | texts("replication", self.replication) | texts("places", self.places)
         found |= texts("tls", self.tls)
@@ -230,7 +228,6 @@ class RocketConfig:
 
     @property
     def controller_properties(self) -> dict[str, str]:
-        """The controller's properties in force, by the original's names."""
         return texts("controller", self.controller)
 
     @property
@@ -293,8 +290,6 @@ NAMESERVER_LOCKED: Final = frozenset({"configBlackList", "configStorePath", "kvC
 
 
 class _Sorted:
-    """The properties of a file as fields, by subject, with the unknown ones and all faults."""
-
     def __init__(self, path: Path, properties: Mapping[str, str]) -> None:
         self._path = path
         self.fields: dict[str, dict[str, Any]] = {part: {} for part in TABLES}
@@ -327,7 +322,6 @@ class _Sorted:
 
 
 def _access_fields(path: Path, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration's fields that the properties of access control set."""
     is_first = found.pop("is_first", False)
     plain = found.pop("migrates", False) or is_first
     others = ("first_user", "inner_credentials", "peer_secret")

@@ -140,8 +140,6 @@ def number(least: int, most: int) -> Kind:
 
 
 def _word(meanings: Mapping[str, Any]) -> Kind:
-    """Return the kind of words with these meanings."""
-
     def read(text: str) -> Any:
         if text.lower() not in meanings:
             raise ValueError(f"is none of {', '.join(meanings)}")
@@ -256,7 +254,6 @@ def secret_pair(name: str, password: str) -> Kind:
 
 
 def shown_delays(delays_ms: Sequence[int]) -> str:
-    """Return the delays of the levels as in a configuration file."""
     return " ".join(f"{delay // 1000}s" for delay in delays_ms)
 
 

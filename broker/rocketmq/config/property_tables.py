@@ -304,6 +304,5 @@ def read_property(path: Path, part: str, name: str, text: str) -> Any:
 
 
 def texts(part: str, values: Any) -> dict[str, str]:
-    """Write the properties of a part that have a value."""
     found = ((name, each.kind.write, getattr(values, each.field)) for name, each in TABLES[part].items())
     return {name: write(value) for name, write, value in found if value is not None}

@@ -90,5 +90,4 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """Return a JSON value as properties have it."""
     return value if isinstance(value, str) else fastjson.dumps(value)

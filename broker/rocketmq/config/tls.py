@@ -48,5 +48,4 @@ class TlsOptions:
 
     @property
     def is_dialing(self) -> bool:
-        """True if connections to other nodes use TLS."""
         return self.mode is TlsMode.ENFORCING if self.dials is None else self.dials

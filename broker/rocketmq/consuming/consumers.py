@@ -139,7 +139,6 @@ class ConsumerRequests:
             del self._fingerprints[name]
 
     def _notify(self, changed: list[str]) -> None:
-        """Have `end_step` notify the consumers of groups that have gained or lost some."""
         for name in changed:
             self._changed[name] = None
 

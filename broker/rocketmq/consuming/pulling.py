@@ -113,7 +113,6 @@ def find_messages(services: Services, topic: str, queue_id: int, offset: int, mo
 
 
 def _matches(store: MessageStore, offset: int, sql: SqlFilter, scheduler: Scheduler) -> bool:
-    """Return whether an expression matches the message at an offset of the log."""
     properties = store.log.read(offset).record.properties
     scheduler.spend(sql.units(properties))
     return sql.takes(decode_properties(properties))
@@ -214,7 +213,6 @@ class Puller:
         yield
 
     def _look_again(self, waiting: Waiting[_Asked], now_ms: int) -> None:
-        """Answer a removed request, or add it again if there are no messages for it."""
         asked = waiting.request
         try:
             tried = self._try(asked.header, now_ms, is_new=False)
@@ -337,7 +335,6 @@ class Puller:
         return group, topic, subscription
 
     def _subscription(self, header: PullMessageRequest, config: GroupConfig) -> Subscription:
-        """Return the request's own subscription, or that of its group's consumers."""
         if header.system_flags & _SUBSCRIPTION:
             text, version = header.subscription or "", header.subscription_version
             return subscription_of(header.topic, text, header.expression_type, version)

@@ -117,8 +117,6 @@ class _Mismatch(Exception):
 
 
 class _Term(NamedTuple):
-    """A part of an expression: its evaluation, and its static properties."""
-
     evaluate: Evaluate
     is_boolean: bool = False
     name: str | None = None
@@ -231,8 +229,6 @@ def _condition(term: _Term) -> _Term:
 
 
 class _Builder(Transformer[Token, _Term]):
-    """Builds terms from a parsed expression, leaves first."""
-
     def __init__(self) -> None:
         super().__init__()
         # The lengths of the texts that the current expression searches for.

@@ -253,7 +253,6 @@ class Decisions:
         return Decision(header, _members_body(group))
 
     def sync_state(self, names: Iterable[str]) -> Decision:
-        """Return the state of some names, without unknown ones."""
         groups = [self._groups[name] for name in names if name in self._groups]
         return Decision(
             body=BROKER_REPLICAS.write(BrokerReplicas({each.name: self._describe(each) for each in groups}))

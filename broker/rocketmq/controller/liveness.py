@@ -53,7 +53,6 @@ class Liveness:
         return [key for key in self._live if self.get(key, now_ms) is not None]
 
     def lost(self, owner: object) -> list[BrokerKey]:
-        """Forget and return the brokers of a closed connection."""
         gone = [key for key, live in self._live.items() if live.owner is owner]
         for key in gone:
             del self._live[key]

@@ -33,7 +33,6 @@ class ControllerOptions:
 
     @property
     def peer_text(self) -> str:
-        """All controllers, as sent to brokers and administrators."""
         return "".join(f"{name}:{address};" for name, address in self.peers.items())
 
 

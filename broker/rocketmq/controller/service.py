@@ -90,7 +90,6 @@ class Turns:
             self.go_on(now_ms)
 
     def go_on(self, now_ms: int) -> None:
-        """Pass on the agreed decision, and decide the next requests."""
         self._settle()
         while self._waiting and self._proposed is None and self._raft.is_sure(now_ms):
             self._decide(self._waiting.popleft(), now_ms)
@@ -369,7 +368,6 @@ class ControllerService:
                 self._elect(key.name)
 
     def _elect(self, name: str) -> None:
-        """Elect a master, unless there is one by then."""
         asked = headers.ElectMasterRequest("", name, ANYBODY, designate_elect=False)
 
         def decide() -> Decision:
@@ -381,7 +379,6 @@ class ControllerService:
         self._turns.ask(decide, lambda decision: self._elected(name, decision), self._now_ms())
 
     def _elected(self, name: str, decision: Decision) -> None:
-        """Notify the live brokers of a name of the elected master."""
         header: Any = decision.header
         if decision.command is None:
             return
@@ -407,7 +404,6 @@ class ControllerService:
         return False
 
     def tick(self) -> None:
-        """Take part in the agreement; look for silent brokers, and for names without a master."""
         now_ms = self._now_ms()
         for link in self._links.values():
             link.tick(now_ms)
@@ -478,7 +474,6 @@ def decider(decisions: Decisions, request: Frame) -> Callable[[], Decision] | No
 
 
 def answer_frame(request_code: int, decision: Decision) -> Frame:
-    """Make the answer to a decided request."""
     codecs = HEADERS.get(request_code)
     fields = None
     if decision.header is not None and codecs is not None and codecs.response is not None:

@@ -40,7 +40,6 @@ class Storing(Protocol):
 
 
 def integer(text: str | None) -> int:
-    """Return a property as a number; 0 if it is none."""
     return read_int(text) or 0
 
 
@@ -168,7 +167,6 @@ class Delays:
         return left
 
     def _deliver(self, physical_offset: int, now_ms: int) -> bool:
-        """Store a message in its destination; return False to try again."""
         try:
             record = self._store.log.read(physical_offset).record
             place = due_place(self._topics, record, decode_properties(record.properties), now_ms)

@@ -208,7 +208,6 @@ class TimerMessages:
         return has_unread
 
     def _read(self) -> bool:
-        """Read on in the topic; return True if that is not its end."""
         queue = self._services.store.queues.get((names.TIMER_TOPIC, _QUEUE))
         if queue is None or self._next >= queue.end:
             return False
@@ -241,7 +240,6 @@ class TimerMessages:
         return record, decode_properties(record.properties)
 
     def _deliver(self, offset: int, now_ms: int) -> bool:
-        """Store a message in its destination; return False to try again."""
         try:
             record, properties = self._stored(offset)
             if _DELETES in properties:

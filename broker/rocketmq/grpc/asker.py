@@ -75,7 +75,6 @@ class ClientAsker:
         self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
     def _go_on_with(self, then: Callable[[F], None], found: F | CallRejected) -> None:
-        """Call `then` with a lookup's result; a fault ends the call."""
         try:
             if isinstance(found, CallRejected):
                 raise found
@@ -96,7 +95,6 @@ class ClientAsker:
         return link
 
     def _take(self, done: Done, answer: Frame) -> None:
-        """Handle an answer; a fault ends the call."""
         try:
             if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
                 raise CallRejected(Code.UNAUTHORIZED, answer.remark or "")

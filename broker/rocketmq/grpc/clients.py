@@ -115,7 +115,6 @@ class ClientCalls:
         asked.client.find_group(check_group(subscription.group), topic, found)
 
     def _register(self, asked: Asked, client: GrpcClient, settings: Message, answer: Answer) -> None:
-        """Register a client by its complete settings, and answer with the effective ones."""
         settings.metric.CopyFrom(make("Metric"))
 
         def registered(frame: Frame) -> None:
@@ -154,7 +153,6 @@ class ClientCalls:
 
 
 def _name_of(client_type: int) -> str:
-    """Return the name of a type of clients, known or not."""
     return ClientType(client_type).name if client_type in _CLIENT_TYPES else "UNRECOGNIZED"
 
 

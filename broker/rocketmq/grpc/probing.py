@@ -68,8 +68,6 @@ def _prefix(declared: Declared) -> str:
 
 
 class _Probed:
-    """A service for probes, which keeps only open calls."""
-
     def __init__(self, declared: Declared) -> None:
         self._declared = declared
         self._types = Types(declared)
@@ -130,7 +128,6 @@ class Health(_Probed):
         self.watches.pop(call, None)
 
     def tick(self) -> None:
-        """Send the watches a changed status."""
         if not self.watches:
             return
         status = self._status()
@@ -200,7 +197,6 @@ class Reflection(_Probed):
 
 
 def _symbols(file: Any) -> list[str]:
-    """Return the full names of a file's services, methods, messages and enumerations."""
     names = [each.name for kind in (file.message_type, file.enum_type) for each in kind]
     for service in file.service:
         names += [service.name, *(f"{service.name}.{method.name}" for method in service.method)]

@@ -71,7 +71,6 @@ class Sending:
     def _store(
         self, asked: Asked, topic: Topic, messages: list[Message], properties: list[dict[str, str]], answer: Answer
     ) -> None:
-        """Store the messages, once all are known to be allowed."""
         pairs = zip(messages, properties, strict=True)
         frames = [self._frame(topic, message, each, asked) for message, each in pairs]
         response = make("SendMessageResponse")
@@ -120,7 +119,6 @@ class Sending:
     def _stored(
         self, asked: Asked, broker: str, response: Message, number: int, left: set[int], answer: Answer, frame: Frame
     ) -> None:
-        """Note the outcome of one message; answer when all are known."""
         entry, message = response.entries[number], asked.request.messages[number]
         if frame.code == ResponseCode.SUCCESS:
             header = _RESPONSE.read(frame.ext_fields or {})
@@ -172,7 +170,6 @@ class Sending:
 
 
 def _check_type(topic: Topic, kind: MessageType) -> None:
-    """Raise `CallRejected` unless a topic accepts a type of messages."""
     if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
     expected = topic.types

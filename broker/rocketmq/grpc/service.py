@@ -98,7 +98,6 @@ class GrpcClients:
             raise CallRejected(Code.TOO_MANY_REQUESTS, f"there are too many clients of {address}")
 
     def add(self, client: GrpcClient) -> None:
-        """Add a client whose address, user and id are new."""
         address = client.host.address
         self._clients[address, client.user, client.client_id] = client
         self._counts[address] += 1
@@ -247,7 +246,6 @@ class GrpcService:
             self.cancelled(call)
 
     def _admit(self, call: Call, name: str) -> None:
-        """Carry out a call as soon as its request is complete."""
         try:
             client = self._client(call)
         except CallRejected as rejected:
@@ -323,7 +321,6 @@ class GrpcService:
             self._failed(call, name, error)
 
     def _run(self, call: Call, name: str, client: GrpcClient, request: Message, reason: CallRejected | None) -> None:
-        """Carry out an allowed call, unless it has ended."""
         failed = partial(self._failed, call, name)
         if reason is not None:
             failed(reason)
@@ -403,7 +400,6 @@ class GrpcService:
     def _leave_client(
         self, client: GrpcClient, outcome: GrpcStatus = GrpcStatus.UNAVAILABLE, text: str = "the client is gone"
     ) -> None:
-        """Forget a client, here and at the broker, and end its calls."""
         self._clients.discard(client)
         link = client.link
         if link is not None:
@@ -448,7 +444,6 @@ class GrpcService:
         return self._backend.end_step()
 
     def tick(self) -> None:
-        """Forget silent clients, and clients that the broker has dropped."""
         self.services.health.tick()
         self._backend.tick()
         self._transactions.tick(self._wall_ms())

@@ -70,7 +70,6 @@ def not_asked(code: int, text: str) -> Frame:
 
 
 def rejection(answer: Frame) -> CallRejected:
-    """Make the rejection of a call whose request the broker refused."""
     return CallRejected(_CODES.get(answer.code, Code.INTERNAL_SERVER_ERROR), answer.remark or f"{answer.code:d}")
 
 

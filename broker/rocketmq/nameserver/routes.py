@@ -86,8 +86,6 @@ class _Brokers:
 
 @dataclass
 class _Live:
-    """A registered broker: the time of its last heartbeat, and its connection."""
-
     heard_ms: int
     timeout_ms: int
     version: DataVersion
@@ -173,7 +171,6 @@ class Routes:
             self.least_changed(LeastId(others, told.broker_id, told.address, None, told.ha_address))
 
     def _check_room(self, told: Registration, address: BrokerAddress) -> None:
-        """Raise `SettingRefused` if a registration exceeds the bounds."""
         bounds, topics = self.bounds, told.topics.topic_config_table
         if len(topics) > bounds.registration_topics_max:
             self._refuse(
@@ -206,7 +203,6 @@ class Routes:
         self._topics.setdefault(topic, {})[name] = data
 
     def _remove(self, topic: str, name: str) -> None:
-        """Forget the queues of a topic on the brokers of a name, if any."""
         topics, queues = self._topics_of.get(name, {}), self._topics.get(topic, {})
         if topic in topics:
             self._routes_count -= 1
@@ -363,7 +359,6 @@ class Routes:
             self._remove(topic, name)
 
     def wipe_write_permission(self, name: str) -> int:
-        """Make the topics of a broker read-only; return their number."""
         return self._change_permission(name, lambda permission: int(permission & ~Permission.WRITE))
 
     def add_write_permission(self, name: str) -> int:

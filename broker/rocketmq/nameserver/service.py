@@ -47,7 +47,6 @@ def is_allowed(guard: Guard, frame: Frame, session: Session) -> bool:
 
 
 def _stored(session: Session, answer: Frame, error: OSError | None) -> None:
-    """Send an answer that waited for a file to be written."""
     if error is not None:
         text = f"the change cannot be stored: {error.strerror or error}"
         answer = answer._replace(code=ResponseCode.SYSTEM_ERROR, remark=text, ext_fields=None, body=b"")
@@ -129,7 +128,6 @@ class NameserverService:
             self._receive(frame, session, may_wait=False)
 
     def disconnected(self, session: Session) -> None:
-        """Remove the brokers that had registered over a connection."""
         self._peers.disconnected(session)
         self._nameserver.routes.disconnected(session)
 

@@ -188,7 +188,6 @@ class Brokers:
                 self._clusters.pop(name, None)
 
     def tick(self) -> None:
-        """Look up the brokers, if due; give up late answers and unused connections."""
         now_ms = self._now_ms()
         if now_ms >= self._due_ms and self._may_look():
             self._look()

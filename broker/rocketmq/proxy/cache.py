@@ -62,7 +62,6 @@ class Cache(Generic[T]):
         return len(self._entries)
 
     def peek(self, key: str) -> T | None:
-        """Return the value that was looked up last, if any."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
@@ -93,7 +92,6 @@ class Cache(Generic[T]):
                 entry.is_trusted = False
 
     def tick(self) -> None:
-        """Forget unused values."""
         old_ms = self._now_ms() - _UNUSED_MS
         for key in [key for key, each in self._entries.items() if each.used_ms < old_ms and not each.is_loading]:
             del self._entries[key]

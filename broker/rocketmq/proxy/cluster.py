@@ -62,7 +62,6 @@ class Producers:
         self._due_ms = 0
 
     def join(self, member: object, groups: Collection[str], asked: TakesQuestion) -> None:
-        """Note a producer, whether known or not."""
         for group in groups:
             members = self._groups.setdefault(group, {})
             if not members:
@@ -217,7 +216,6 @@ class Cluster:
         self._brokers.ask(broker, frame, self._now_ms() + wait_ms + _WAIT_MS, done)
 
     def later(self, work: Callable[[], None]) -> None:
-        """Call a function after this step."""
         self._later.append(work)
 
     # -- see `grpc.backend.Backend`
@@ -258,8 +256,6 @@ class Cluster:
 
 
 class _Link:
-    """A client's access to the brokers, over connections that all clients share."""
-
     def __init__(self, cluster: Cluster, asked: TakesQuestion) -> None:
         self._cluster = cluster
         self._asked = asked
@@ -297,7 +293,6 @@ class _Link:
         self._cluster.later(lambda: done(Frame(ResponseCode.SUCCESS, 0)))
 
     def end(self) -> None:
-        """Forget the client, and end its waiting requests."""
         self._is_ended = True
         self._cluster.producers.leave(self)
         self._cluster.subscribers.pop(self, None)

@@ -126,7 +126,6 @@ class RemotingClients:
         return at
 
     def receive(self, frame: Frame, session: Session) -> None:
-        """Handle a client's request, or its answer to a broker."""
         client = self._clients.get(session)
         if client is None:
             client = self._clients[session] = _Client(session, self._brokers, self._make_wire, self._held, self._now_ms)
@@ -138,7 +137,6 @@ class RemotingClients:
             self._carry_out(client, frame)
 
     def _check(self, client: _Client, frame: Frame) -> None:
-        """Carry out a request if its sender is known and has the right."""
         client.session.doubt()
         size = size_in_memory(frame)
         if not self._held.take(size):
@@ -205,7 +203,6 @@ class RemotingClients:
             client.answer(frame, Frame(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 0, remark=text))
 
     def disconnected(self, session: Session) -> None:
-        """Forget a client, and close its connections to brokers."""
         client = self._clients.pop(session, None)
         if client is not None:
             client.end()
@@ -231,7 +228,6 @@ class RemotingClients:
         self._nameservers.hand_on(frame._replace(body=b""), found)
 
     def _own_route(self, client: _Client, answer: Frame, *, is_standard: bool) -> Frame:
-        """Make the route that has the proxy's address for all brokers."""
         try:
             route = TOPIC_ROUTE.read(answer.body)
         except FormatError as error:
@@ -267,8 +263,6 @@ class _Question(NamedTuple):
 
 
 class _Client:
-    """A client, the brokers that it uses, and its connections to them."""
-
     def __init__(
         self, session: Session, brokers: Brokers, make_wire: MakeWire, held: HeldBytes, now_ms: Callable[[], int]
     ) -> None:
@@ -292,7 +286,6 @@ class _Client:
         return self._session.host
 
     def uses(self, brokers: Iterable[str]) -> None:
-        """Note brokers that have the topic or group of a client's request."""
         self._uses.update(brokers)
 
     def answer(self, request: Frame, answer: Frame) -> None:
@@ -412,7 +405,6 @@ _NOBODY: Final = Frame(ResponseCode.SYSTEM_ERROR, 0, remark="no broker is known"
 
 
 def _broker_of_locks(frame: Frame) -> str | None:
-    """Return the broker of the queues that a client locks."""
     try:
         queues = LOCK_REQUEST.read(frame.body).mq_set
     except FormatError:

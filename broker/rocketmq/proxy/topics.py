@@ -80,7 +80,6 @@ class ProxyTopics:
         self._nameservers.ask(Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, ext_fields=fields), routed)
 
     def _find_types(self, name: str, route: TopicRoute, done: Found[Topic]) -> None:
-        """Ask the brokers of a topic, in turn, for its message types."""
         known = {broker.broker_name for broker in route.broker_datas if broker.broker_addrs}
         left = sorted({queues.broker_name for queues in route.queue_datas} & known)
         if not left:

@@ -87,7 +87,6 @@ class Users:
         self._policies.find(name, found)
 
     def tick(self) -> None:
-        """Forget unused users, and look up missing ones again."""
         self._users.tick()
         self._policies.tick()
         now_ms = self._now_ms()
@@ -122,8 +121,6 @@ class Users:
         self._ask(Frame(RequestCode.AUTH_GET_ACL, 0, ext_fields=fields), read, _NO_ACL, done)
 
     def _ask(self, frame: Frame, read: Callable[[Buffer], T], failure: str, done: Found[T]) -> None:
-        """Ask the brokers in turn until one answers."""
-
         def ask(left: list[str]) -> None:
             if left:
                 until_ms = self._now_ms() + _WAIT_MS
@@ -153,7 +150,6 @@ class Users:
         self._brokers.find_names(self._cluster, named)
 
     def _note(self, reason: str) -> None:
-        """Log why users are unknown, once per reason."""
         if reason != self._reason:
             self._reason = reason
             log.warning("users and their policies cannot be looked up: %s", reason)

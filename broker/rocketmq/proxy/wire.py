@@ -39,8 +39,6 @@ class _SentCall(NamedTuple):
 
 
 class _Queued(NamedTuple):
-    """A request that waits for the connection."""
-
     frame: Frame
     size: int
     call: _SentCall
@@ -154,7 +152,6 @@ class Wire:
         return calls
 
     def _fail(self, calls: deque[_SentCall], code: int, text: str) -> None:
-        """Fail some requests, and the others after later steps."""
         for _ in range(min(len(calls), _AT_ONCE)):
             calls.popleft().done(not_asked(code, text))
         if calls:
@@ -205,7 +202,6 @@ class Wire:
         self._fail(calls, NO_ANSWER, f"{self.address} does not answer in time")
 
     def leave(self, reason: str = "the proxy stops") -> None:
-        """Close the connection: its user is gone."""
         self._is_left = True
         if self._session is not None:
             self._session.give_up(reason)

@@ -32,9 +32,7 @@ class GrowingFile(Protocol):
     def name(self) -> str: ...
 
     @property
-    def is_sound(self) -> bool:
-        """Return whether it can be appended to."""
-        ...
+    def is_sound(self) -> bool: ...
 
     def read(self) -> bytes:
         """Return its content; nothing if it is missing."""
@@ -141,12 +139,10 @@ class Journal:
     # -- writing
 
     def keep_vote(self, term: int, vote: str) -> None:
-        """Begin a term, or vote in it."""
         self._write([JournalRecord("vote", term, 0, vote)])
         self.term, self.vote = term, vote
 
     def keep_entries(self, begin: int, entries: Sequence[Entry]) -> None:
-        """Replace the entries from an index on."""
         assert self.first <= begin <= self.last + 1
         assert entries
         self._write([JournalRecord("entry", entry.term, begin + n, entry.text) for n, entry in enumerate(entries)])

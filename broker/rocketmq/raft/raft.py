@@ -158,12 +158,10 @@ class Raft:
 
     @property
     def term(self) -> int:
-        """The last known term."""
         return self._journal.term
 
     @property
     def is_leader(self) -> bool:
-        """True if it leads, as far as it knows."""
         return self.role is Role.LEADER
 
     @property
@@ -242,7 +240,6 @@ class Raft:
             self._fault = ""
 
     def _note(self, error: OSError) -> None:
-        """Log once that writing fails."""
         if str(error) != self._fault:
             self._fault = str(error)
             log.error("controller %s takes no part while its log cannot be written: %s", self.own_id, error)
@@ -263,7 +260,6 @@ class Raft:
             self._send(other, Solicit(term, self._journal.last, self._journal.last_term, is_pre))
 
     def _stand(self, now_ms: int) -> None:
-        """Begin a term with a vote for itself, and request those of others."""
         try:
             self._journal.keep_vote(self.term + 1, self.own_id)
         except OSError as error:

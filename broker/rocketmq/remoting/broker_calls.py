@@ -43,7 +43,6 @@ class BrokerCalls:
         self._open: dict[Session, int] = {}
 
     def tell(self, address: str, frame: Frame, now_ms: int) -> None:
-        """Send a one-way request to HOST:PORT."""
         if self._dialing + len(self._open) >= CALLS_MAX:
             log.warning("broker %s is not notified of a change: %d others are", address, CALLS_MAX)
             return

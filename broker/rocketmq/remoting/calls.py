@@ -49,6 +49,5 @@ class Calls:
                 self._open.pop(peer, None)
 
     def disconnected(self, peer: Peer) -> None:
-        """Give up the requests to a client that is gone."""
         for call in self._open.pop(peer, {}).values():
             call.done(None)

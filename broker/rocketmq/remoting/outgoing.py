@@ -77,7 +77,6 @@ class Outgoing:
         return self._session
 
     def follow(self, address: str) -> None:
-        """Connect to HOST:PORT from now on."""
         if address == self.address:
             return
         self.address = address
@@ -86,7 +85,6 @@ class Outgoing:
             self._session.give_up("another master is known")
 
     def close(self) -> None:
-        """Close the connection, for good."""
         self.address = None
         if self._session is not None:
             self._session.give_up("it is not needed any more")
@@ -104,7 +102,6 @@ class Outgoing:
             self._calls.call(self._session, self._seal(request), now_ms, done)
 
     def tick(self, now_ms: int) -> None:
-        """Connect if needed; give up requests that are too old."""
         self._calls.expire(now_ms)
         if self.address is None or self._session is not None or self._is_dialing:
             return

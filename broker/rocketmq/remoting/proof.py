@@ -55,7 +55,6 @@ class ProofAnswer:
         self._expected = listener_code(*asked)
 
     def accepts(self, code: bytes) -> bool:
-        """Return whether the listener has proved that it knows the secret."""
         return hmac.compare_digest(self._expected, code)
 
 

@@ -207,7 +207,6 @@ class Session:
         self._is_doubted = True
 
     def trust(self) -> None:
-        """Note that access control has allowed a request of the peer."""
         if self.standing == Standing.STRANGER:
             self.standing = Standing.CLIENT
 
@@ -315,7 +314,6 @@ class Session:
             self.give_up(f"nothing was received from it for {IDLE_MS // 1000} s")
 
     def give_up(self, reason: str) -> None:
-        """End at once; unsent output is dropped."""
         if not self._finished:
             self._output = bytearray()
             self._finish(reason)

@@ -54,7 +54,6 @@ class Following:
             slave.follow(options.master_address)
 
     def registered(self, answer: Frame) -> None:
-        """Take the master's addresses from a nameserver's answer, if it has them."""
         try:
             told = read_header(RegisterBrokerResponse, answer.ext_fields)
         except FormatError:
@@ -90,7 +89,6 @@ class Following:
         return HaRuntime(False, ha_client_runtime_info=told)
 
     def end_step(self) -> bool:
-        """Report what the step has stored."""
         self._slave.end_step()
         return False
 

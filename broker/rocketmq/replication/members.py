@@ -87,7 +87,6 @@ class Members:
         """Do nothing: the registration unregisters the broker."""
 
     def tick(self) -> None:
-        """Send nameservers a heartbeat, and request the other brokers, when that is due."""
         nameservers, now_ms = self._nameservers, self._now_ms()
         if nameservers is None:
             return

@@ -84,7 +84,6 @@ class BrokerRole:
 
     @property
     def is_slave(self) -> bool:
-        """True if another broker is master."""
         return self.options.role is Role.SLAVE
 
     @property

@@ -89,14 +89,12 @@ class WaitingSenders:
             self._count += 1
 
     def moved(self) -> None:
-        """Release the senders whose messages have been copied."""
         for replicas, waiters in list(self._waiters.items()):
             copied = self._copies.acknowledged_by(replicas)
             while waiters and waiters[0].end <= copied:
                 self._release(replicas, waiters, is_copied=True)
 
     def tick(self) -> None:
-        """Release the senders whose time is over."""
         now_ms = self._now_ms()
         for replicas, waiters in list(self._waiters.items()):
             while waiters and waiters[0].until_ms <= now_ms:
@@ -116,7 +114,6 @@ class WaitingSenders:
                 self._release(replicas, waiters, is_copied=False)
 
     def forget(self, owner: object) -> None:
-        """Drop the waits of a closed connection."""
         for replicas, waiters in list(self._waiters.items()):
             rest = deque(waiter for waiter in waiters if waiter.owner is not owner)
             self._count -= len(waiters) - len(rest)

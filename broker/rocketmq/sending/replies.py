@@ -24,8 +24,6 @@ _CLIENT: Final = "REPLY_TO_CLIENT"
 
 
 class _Reply(NamedTuple):
-    """A reply in delivery: the request that brought it, and its stored form."""
-
     request: Frame
     peer: Peer
     answer: SendMessageResponse
@@ -84,7 +82,6 @@ class Replies:
         return Frame(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, 0, ext_fields=_PUSH.write(told), body=request.body)
 
     def _pushed(self, reply: _Reply, answer: Frame | None) -> None:
-        """Report to the replier whether the requester has received the reply."""
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             fields = {**self._fields(), **_RESPONSE.write(reply.answer)}
             reply.peer.answer(reply.request, Frame(ResponseCode.SUCCESS, 0, ext_fields=fields))

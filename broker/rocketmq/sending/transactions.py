@@ -120,7 +120,6 @@ class Transactions:
         self._read_copies()
 
     def _read_notes(self) -> None:
-        """Find the prepared messages that ended before the start."""
         first = self._half_begin()
         for number in range(*self._span(names.OP_TOPIC)):
             queue = self._services.store.queues[names.OP_TOPIC, _QUEUE]
@@ -283,7 +282,6 @@ class Transactions:
         return success()
 
     def tick(self, now_ms: int) -> None:
-        """Note ends, and run checks, when due."""
         if not 0 <= now_ms - self._noted_ms < NOTE_MS:
             self.note(now_ms)
         if not 0 <= now_ms - self._checked_ms < self.times.check_interval_ms:
@@ -291,7 +289,6 @@ class Transactions:
             self._services.scheduler.again(self, lambda: self._check_all(now_ms))
 
     def end(self) -> None:
-        """Stop the checks: this broker is no longer master."""
         self._is_over = True
 
     def _check_all(self, now_ms: int) -> Iterator[None]:

@@ -63,7 +63,6 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """The offset of the first record that is kept."""
         return self.files.begin
 
     def append(self, offset: int, data: memoryview) -> None:
@@ -243,7 +242,6 @@ class CommitLog:
         return is_rest
 
     def _next_sound(self, offset: int) -> tuple[int, Record] | None:
-        """Find the first sound record at `offset` or later."""
         if offset < self.files.end:
             file, place = self.files.place(offset)
             try:
@@ -262,7 +260,6 @@ class CommitLog:
         )
 
     def _sound_behind(self, offset: int) -> tuple[int, Record] | None:
-        """Return the first sound record after `offset`, with its offset."""
         at = offset + 1
         while at < self.files.end:
             file, place = self.files.place(at)
@@ -292,7 +289,6 @@ _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
 
 
 def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> tuple[int, Record] | None:
-    """Return the first sound record between two places of a file, with its offset."""
     data = bytes(buffer[begin:end])
     for magic in _MAGICS:
         at = data.find(magic)

@@ -131,7 +131,6 @@ class RunReader:
 
 
 def _long_run(columns: PlainColumns, offset: int, data: memoryview, queues: Queues) -> Run | None:
-    """Make a run of columns; None if it has no records, or a queue does not accept them."""
     parts = []
     for each in columns.queues:
         queue = _open_queue(each.topic, each.queue_id, queues)

@@ -32,7 +32,6 @@ def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
 
 
 def noted_cut(root: Folder, stored_ms: int) -> int | None:
-    """Return the offset of a cut that did not complete, if any."""
     if CUT_NAME not in root.names():
         return None
     file = root.open(CUT_NAME, FLUSH_MARK.size)

@@ -62,7 +62,6 @@ class HeldBack:
         return None
 
     def drop_first(self) -> None:
-        """Forget the first record, which is in its queue now."""
         message = self._messages.popleft()
         if message.queue is not None and self._last.get(message.queue) is message:
             del self._last[message.queue]
@@ -75,7 +74,6 @@ class HeldBack:
             )
 
     def cut(self, offset: int) -> None:
-        """Forget the records from an offset of the log on."""
         self.confirmed = min(self.confirmed, offset)
         messages = self._messages
         while messages and messages[-1].offset >= offset:

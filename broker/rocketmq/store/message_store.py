@@ -345,7 +345,6 @@ class MessageStore:
 
     @property
     def log_end(self) -> int:
-        """The offset after the last record of the log."""
         return self.log.end
 
     def begin_log_flush(self) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -417,7 +416,6 @@ class MessageStore:
         self.end_truncating(offset)
 
     def end_truncating(self, offset: int) -> None:
-        """Complete a truncation, except for the index."""
         self._cuts += 1
         if self._held is not None:
             self._held.cut(offset)

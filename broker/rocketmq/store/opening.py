@@ -120,7 +120,6 @@ def _begin(store: MessageStore, root: Folder, crashed: bool, was_cut: bool) -> N
 
 
 def _drop_removed(store: MessageStore) -> None:
-    """Drop the entries of removed queues that a loss of power has brought back."""
     for (topic, _), queue in store.queues.items():
         if store.deletions.covers(topic, queue.physical_end - 1):
             queue.cut_log(0)
@@ -179,7 +178,6 @@ def _flushed(store: MessageStore) -> tuple[int, Callable[[Record], bool]]:
 
 
 def _end_cut(store: MessageStore, root: Folder, crashed: bool) -> None:
-    """Complete a cut during which the process ended."""
     cut = noted_cut(root, store.checkpoint.commit_log_ms) if crashed else None
     if cut is not None and store.log.begin <= cut <= store.log.files.end:
         store.end_truncating(cut)

@@ -56,7 +56,6 @@ class QueuePart:
         self.size += size
 
     def messages(self, stored_ms: int) -> list[HeldMessage]:
-        """Return the records; `stored_ms` is the run's storing time."""
         times: Iterable[int] = repeat(stored_ms) if self.times is None else self.times
         place = self.topic, self.queue_id, self.queue
         return [
@@ -84,6 +83,5 @@ class Run:
         self.stored_ms = stored_ms
 
     def messages(self) -> list[HeldMessage]:
-        """Return all records in the order of the log."""
         found = [message for part in self.parts for message in part.messages(self.stored_ms)]
         return sorted(found, key=attrgetter("offset"))

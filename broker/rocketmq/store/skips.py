@@ -20,7 +20,6 @@ class Skips:
         self.count = 0
 
     def note(self, place: object, reason: object) -> None:
-        """Count a skipped message, and log it if that is due."""
         self.count += 1
         if not self.count & (self.count - 1):
             text = str(reason).replace("\n", " ")[:200]

@@ -40,7 +40,6 @@ _FRONT_PACKERS: Final = {flags: (front.size, front.words.pack) for flags, front 
 
 @lru_cache(maxsize=1024)
 def _topic_field(topic: str) -> tuple[int, bytes]:
-    """Return the magic number of a topic's records, and the field with its name."""
     data = topic.encode()
     if len(data) <= _V1_TOPIC_BYTES_MAX:
         return Magic.V1.value, len(data).to_bytes(1, "big") + data

@@ -63,7 +63,6 @@ class Groups:
 
     @property
     def version(self) -> DataVersion:
-        """The version of the groups on the disk."""
         return self.kept.version
 
     def find(self, group: str, now_ms: int) -> GroupConfig | None:
@@ -111,7 +110,6 @@ class Groups:
         self.kept.put({group: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, GroupConfig], version: DataVersion) -> None:
-        """Take the groups of a master, with their version."""
         if version != self.kept.next_version:
             gone = [name for name in self.table if name not in table]
             changed = {name: config for name, config in table.items() if self.table.get(name) != config}
@@ -131,7 +129,6 @@ def _encode(name: str, config: GroupConfig) -> str:
 
 
 def _text(texts: Iterable[str], version: DataVersion, forbidden: Any) -> str:
-    """Encode `client_bodies.Groups` as JSON."""
     value = {
         "dataVersion": DATA_VERSION.write_value(version),
         "forbiddenTable": forbidden,

@@ -32,8 +32,6 @@ class Progress(Protocol):
 
 
 class _Written:
-    """A table, and its file."""
-
     def __init__(self, name: str, table: Progress, keep: Keep) -> None:
         self._name = name
         self._data = b""
@@ -74,7 +72,6 @@ class ProgressFiles:
         self._due = [self._orders, self._offsets]
 
     def begin(self, *, with_orders: bool) -> None:
-        """Start to write the files that are older than their tables."""
         wanted = [self._orders, self._offsets] if with_orders else [self._offsets]
         self._due = [each for each in wanted if each.table.changed]
 

@@ -50,11 +50,9 @@ class Rate:
         self.total += count
 
     def sample(self, now_ms: int) -> None:
-        """Remember the count, once a second."""
         self._samples.append((now_ms, self.total))
 
     def text(self) -> str:
-        """Return the three rates, as the original writes them."""
         return " ".join(str(self._over(span)) for span in _SPANS_S)
 
     def _over(self, seconds: int) -> float:
@@ -134,7 +132,6 @@ class Statistics:
         self._add("BROKER_PUT_NUMS", self._cluster, count)
 
     def sent(self, topic: str, group: str, count: int, size: int) -> None:
-        """Count messages of a topic delivered to a group's consumer."""
         key = f"{topic}@{group}"
         self.found.add(count)
         self._add("GROUP_GET_NUMS", key, count)
@@ -142,7 +139,6 @@ class Statistics:
         self._add("BROKER_GET_NUMS", self._cluster, count)
 
     def given_up(self, topic: str, group: str) -> None:
-        """Count a message of a topic that goes to a group's dead letters."""
         self._add(DEAD_LETTERS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, count: int) -> None:
@@ -186,7 +182,6 @@ class Statistics:
     # -- showing
 
     def totals(self, name: str) -> dict[str, int]:
-        """Return the sums of all counters of a name, by key."""
         return {key: counter.total for (each, key), counter in self._counters.items() if each == name}
 
     def rate(self, name: str, key: str, now_ms: int) -> float:

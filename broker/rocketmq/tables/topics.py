@@ -37,8 +37,6 @@ EVERY: Final = -1
 
 
 class _File(NamedTuple):
-    """`config/topics.json`."""
-
     topic_config_table: dict[str, TopicConfig] = {}
     data_version: DataVersion = DataVersion()
 
@@ -71,7 +69,6 @@ class Topics:
 
     @property
     def version(self) -> DataVersion:
-        """The version of the topics on the disk."""
         return self.kept.version
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -109,7 +106,6 @@ class Topics:
         self.kept.put({topic: None}, self._next_version(now_ms))
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
-        """Take a master's topics, with their version; return the topics that are gone."""
         if version == self.kept.next_version:
             return []
         gone = [name for name in self.table if name not in table]

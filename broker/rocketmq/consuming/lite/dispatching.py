@@ -98,7 +98,6 @@ class Dispatcher:
         return [name for name, _ in self._services.store.queues if name.startswith(prefix)]
 
     def dispatch_all(self, subscriber: LiteSubscriber) -> None:
-        """Assign all queues of a client that have messages."""
         parent, group = subscriber.parent, subscriber.group
         if subscriber.takes_all:
             key = ("lite", group, parent)
@@ -113,7 +112,6 @@ class Dispatcher:
             yield
 
     def left(self, subscriber: LiteSubscriber) -> None:
-        """Assign the queues of a client that has left to others of its group."""
         self._pass_on(Idle(subscriber.client_id, self._events.leave(subscriber.client_id)), subscriber.group)
 
     def _pass_on(self, idle: Idle, group: str) -> None:

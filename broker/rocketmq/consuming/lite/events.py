@@ -46,14 +46,12 @@ class Events:
         client.queues[queue] = None
 
     def ask(self, client_id: str, now_ms: int) -> None:
-        """Note that a client requests messages."""
         client = self._clients.get(client_id)
         if client is None:
             client = self._clients[client_id] = _Client(now_ms)
         client.asked_ms = now_ms
 
     def next(self, client_id: str, now_ms: int) -> str | None:
-        """Remove and return a client's oldest queue, if any."""
         client = self._clients.get(client_id)
         if client is None or not client.queues:
             return None

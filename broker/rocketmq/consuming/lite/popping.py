@@ -41,8 +41,6 @@ _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGI
 
 
 class _Asked(NamedTuple):
-    """A request, and the function that sends its answer."""
-
     header: PopLiteMessageRequest
     connection: object
     answer: Callable[[Frame], None]
@@ -50,8 +48,6 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _LitePopped:
-    """The records of an answer, and the number of earlier deliveries of each."""
-
     records: list[bytes] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
@@ -98,7 +94,6 @@ class LitePopper:
         self._try(asked, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
 
     def _check(self, header: PopLiteMessageRequest, request: Request) -> None:
-        """Raise `Refused` for a request that must not be carried out."""
         broker, group, topic = self._services.options.address.address, header.consumer_group, header.topic
         if request.now_ms - header.born_ms - header.poll_ms > _LATE_MS:
             raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{broker}] pop message is timeout too much")
@@ -137,7 +132,6 @@ class LitePopper:
     # -- messages
 
     def _take(self, header: PopLiteMessageRequest, now_ms: int) -> _LitePopped:
-        """Pop the available messages of a client's assigned queues."""
         client_id, popped = header.client_id, _LitePopped()
         subscriber = self._registry.get(client_id)
         if subscriber is None or (subscriber.group, subscriber.parent) != (header.consumer_group, header.topic):
@@ -177,7 +171,6 @@ class LitePopper:
     # -- waiting requests
 
     def wake(self, client_id: str, now_ms: int) -> None:
-        """Answer the requests that wait for a client, if there are messages."""
         waiting = self._waits.take(_place(client_id))
         if waiting is not None:
             self._again(waiting, waiting.until_ms, now_ms)

@@ -69,7 +69,6 @@ class Registry:
         return known
 
     def add(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
-        """Subscribe a client to queues; return the new ones."""
         new = [queue for queue in dict.fromkeys(queues) if queue not in subscriber.queues]
         for queue in new:
             subscriber.queues[queue] = None
@@ -90,7 +89,6 @@ class Registry:
         return self.add(subscriber, wanted), evicted
 
     def replace(self, subscriber: LiteSubscriber, queues: Iterable[str]) -> list[str]:
-        """Subscribe a client to just these queues; return the new ones."""
         wanted = dict.fromkeys(queues)
         self.remove(subscriber, [queue for queue in subscriber.queues if queue not in wanted])
         return self.add(subscriber, wanted)

@@ -116,7 +116,6 @@ class Subscribing:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{change.action[:40]} is no action")
 
     def _group(self, change: bodies.LiteSubscription) -> LiteGroup:
-        """Return the configuration of a change's group. Raises `Refused`."""
         config = self._services.groups.table.get(change.group)
         if change.action != bodies.PARTIAL_REMOVE and (config is None or not config.consume_enable):
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")
@@ -201,7 +200,6 @@ class Subscribing:
                 self._move(queue, change.group, _ANEW)
 
     def _evict(self, evicted: Evicted, *, restarts: bool) -> None:
-        """Notify a client that another one of its group has taken over a lite topic."""
         subscriber, queue = evicted
         lite = split_queue_name(queue)
         assert lite is not None
@@ -230,7 +228,6 @@ class Subscribing:
             self._dispatcher.left(subscriber)
 
     def tick(self, now_ms: int) -> None:
-        """Forget clients that have reported nothing for `_SILENT_MS`."""
         for subscriber in self._registry.expire(now_ms - _SILENT_MS):
             log.info(
                 "client %s of group %s is silent, and subscribed to nothing", subscriber.client_id, subscriber.group
@@ -346,7 +343,6 @@ class Expiry:
         self._empty: set[str] = set()
 
     def tick(self, now_ms: int) -> None:
-        """Run or continue the check, if due."""
         if not 0 <= now_ms - self._checked_ms < CHECK_MS:
             self._checked_ms = now_ms
             if now_ms - self._begun_ms >= LEAST_MS:
@@ -373,7 +369,6 @@ class Expiry:
         return now_ms - self._services.store.stored_ms(queue, QUEUE_ID, end - 1) > max(kept_ms, LEAST_MS)
 
     def remove(self, queue: str, parent: str) -> None:
-        """Remove a lite topic with its subscriptions and offsets."""
         log.info("lite topic %s is removed", queue)
         self._services.offsets.forget_topic(queue)
         for group, config in self._services.groups.table.items():

@@ -131,7 +131,6 @@ def _encode(key: _Key, mode: RequestMode) -> _Text:
 
 
 def _compose(texts: Iterable[_Text]) -> str:
-    """Encode `RequestModes` as in the file."""
     table: dict[str, fastjson.Items] = {}
     for topic, item in texts:
         table.setdefault(topic, fastjson.Items()).append(item)
@@ -141,7 +140,6 @@ def _compose(texts: Iterable[_Text]) -> str:
 def _share(
     queues: list[MessageQueue], clients: list[str], client: str, strategy: str | None, mode: RequestMode
 ) -> list[MessageQueue] | None:
-    """Return the queues of one client; None for an unknown strategy."""
     if strategy not in (_AVERAGE, _CIRCLE):
         log.warning("group %s asks for assignments by %s, which is unknown", mode.consumer_group, strategy)
         return None

@@ -35,7 +35,6 @@ _FROM_FIRST: Final = 0
 
 
 def with_born_time(fields: dict[str, str], now_ms: int) -> dict[str, str]:
-    """Return the fields of a request, with `now_ms` as its time if they have none."""
     return fields if fields.get("bornTime", "0") != "0" else {**fields, "bornTime": str(now_ms)}
 
 
@@ -65,7 +64,6 @@ def check_topic(
 
 
 def find_retries(services: Services, topic: str, group: str) -> list[TopicConfig]:
-    """Return the existing retry topics of a topic and a group."""
     found = (services.topics.get(name) for name in retry_topics(topic, group))
     return [each for each in found if each is not None]
 

@@ -108,7 +108,6 @@ class Orders:
         return offsets[-1] + 1
 
     def change(self, key: Key, offset: int, popped_ms: int, visible_ms: int) -> None:
-        """Note that a message becomes visible again at another time."""
         record = self._table.get(key)
         if record is not None and record.popped_ms == popped_ms and offset in _offsets(record):
             self._put(key, record._replace(visible_ms={**(record.visible_ms or {}), offset: visible_ms}))
@@ -129,7 +128,6 @@ class Orders:
             self.changed = True
 
     def freed(self, now_ms: int) -> list[Key]:
-        """Return the queues that have become free since the last call."""
         found = [key for key, free_ms in self._free_ms.items() if free_ms <= now_ms]
         for key in found:
             del self._free_ms[key]

@@ -63,8 +63,6 @@ _SHIFTED: Final = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
 
 class _Asked(NamedTuple):
-    """A request, its filter, and the function that sends its answer."""
-
     header: PopMessageRequest
     # None until the expression is compiled, perhaps in a later step.
     wanted: Filter | None
@@ -74,8 +72,6 @@ class _Asked(NamedTuple):
 
 @dataclass
 class _Popped:
-    """The result of a request: records, and the numbers of their messages and of remaining ones."""
-
     now_ms: int
     revive_queue: int
     records: list[bytes] = field(default_factory=list)
@@ -177,7 +173,6 @@ class Popper:
         return popped.rest > 0 and code == ResponseCode.SUCCESS
 
     def _give_rest(self, place: Place, popped: _Popped) -> None:
-        """Answer the requests that wait at a place, if messages are left."""
         if popped.rest > 0 and place in self._waits:
             self._scheduler.again(place, lambda: self.waking([place]))
 
@@ -338,7 +333,6 @@ class Popper:
                     break
 
     def has_more(self, topic: str, group: str, queue_id: int) -> bool:
-        """Return whether a queue has messages that a group has not popped."""
         begin, end = self._services.store.span(topic, queue_id)
         return end > (self._services.offsets.get(topic, group, queue_id) or begin)
 

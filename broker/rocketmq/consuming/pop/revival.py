@@ -102,7 +102,6 @@ class ReviveQueue:
         return None
 
     def drop_first(self) -> None:
-        """Forget the first checkpoint, which was processed."""
         del self._open[next(iter(self._open))]
 
 
@@ -143,7 +142,6 @@ class Revival:
         return left <= 0
 
     def _read(self, queue_id: int, most: int, now_ms: int) -> int:
-        """Read on in a queue of the log; return the number of notes."""
         store = self._services.store
         stored = store.queues.get((self._topic, queue_id))
         if stored is None:

@@ -144,11 +144,9 @@ class Inquiries:
         return self._services.store.span(topic, queue_id)[1] > peek_offset(self._services, topic, group, queue_id)
 
     def places(self, topic: str, queue_id: int) -> list[Place]:
-        """Return the places where requests wait for a message in a queue."""
         return self._waits.places(topic, queue_id)
 
     def waking(self, places: list[Place]) -> Iterator[None]:
-        """Answer the requests that wait at places, if there are messages."""
         for place in places:
             for waiting in self._waits.at(place):
                 if self._waits.remove(place, waiting) and not self._again(waiting):
@@ -416,7 +414,6 @@ class PopService:
             self._wake(("pop", topic, queue_id), asking, popping)
 
     def _freed(self, topic: str, group: str, queue_id: int, now_ms: int) -> None:
-        """Answer the requests that wait for a queue consumed in order, which has become free."""
         places = [Place(topic, group, ALL_QUEUES), Place(topic, group, queue_id)]
         has_messages = self._popper.has_more(topic, group, queue_id)
         self._wake(("freed", topic, group, queue_id), places, places if has_messages else [])

@@ -35,7 +35,6 @@ class Topic(NamedTuple):
     writes: tuple[tuple[str, int], ...]
 
     def readers(self) -> list[str]:
-        """Return the names of readable brokers."""
         return [each.broker_name for each in self.queues if each.perm & _READ and each.read_queue_nums > 0]
 
 
@@ -91,6 +90,4 @@ class Backend(Protocol):
 
     def tick(self) -> None: ...
 
-    def leave(self) -> None:
-        """Prepare for the end of the process."""
-        ...
+    def leave(self) -> None: ...

@@ -43,8 +43,6 @@ class FrameGate(Protocol):
 
 
 class _Client(Session):
-    """The client as the broker knows it: `heard` gets frames for it."""
-
     def __init__(
         self,
         number: int,
@@ -132,7 +130,6 @@ class Loopback:
             self._failed(self._session, error)
 
     def _hear(self, frame: Frame) -> None:
-        """Note a frame of the broker, to be passed on after the step."""
         if frame.body:
             # The body may be a view that is valid only during this call.
             frame = frame._replace(body=memoryview(bytes(frame.body)))
@@ -145,7 +142,6 @@ class Loopback:
         self._changed(self)
 
     def pass_on(self, data: list[Frame], held_size: int) -> None:
-        """Pass on frames that waited at the gate."""
         if not self._session.finished:
             self._passed += data
             self._changed(self)

@@ -80,7 +80,6 @@ def _option(request: Message) -> bodies.OffsetOption | None:
 
 
 def _check(change: bodies.LiteSubscription, group: LiteGroup) -> None:
-    """Raise `CallRejected` for a change that the group does not allow."""
     _check_bound(change.group, group, change.topic)
     if len(change.lite_topic_set) > group.client_quota + QUOTA_SLACK:
         text = f"lite subscription quota exceeded: {group.client_quota}"
@@ -94,7 +93,6 @@ def _check_bound(name: str, group: LiteGroup, topic: str) -> None:
 
 
 def _ask_all(asked: Asked, change: bodies.LiteSubscription, answer: Answer, topic: Topic) -> None:
-    """Have each broker of a topic make a change; answer when all have."""
     brokers = list(dict.fromkeys(topic.readers()))
     if not brokers:
         raise CallRejected(Code.FORBIDDEN, "no readable queue")

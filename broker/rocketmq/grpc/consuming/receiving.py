@@ -189,7 +189,6 @@ class Receiving:
     def _messages(
         self, asked: Asked, header: consuming.PopMessageRequest, config: GroupConfig, given: list[PoppedMessage]
     ) -> list[Message]:
-        """Return the popped messages, without dead and unwanted ones."""
         tags = _tags(header)
         group, topic, found = header.consumer_group, header.topic, []
         for record, handle, attempts in given:
@@ -298,8 +297,6 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, change)
 
     def _renew(self, held: Held, ms: int, renewed: Changed) -> None:
-        """Hide a message that a client works on for another period."""
-
         def done(frame: Frame) -> None:
             is_done = frame.code == ResponseCode.SUCCESS
             changed = _CHANGED.read(frame.ext_fields or {}) if is_done else None
@@ -361,7 +358,6 @@ class Receiving:
         self._with_handle(asked, request.receipt_handle, request.lite_topic, forward)
 
     def _bury(self, asked: Asked, group: str, topic: str, handle: ReceiptHandle, message_id: str, done: Done) -> None:
-        """Store a message with a group's dead letters, then acknowledge it."""
         if handle.commit_log_offset < 0:
             raise CallRejected(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
 
@@ -395,7 +391,6 @@ def _acked(frame: Frame) -> Message:
 
 
 def _handle_rejection(frame: Frame) -> CallRejected:
-    """Make the rejection of a handle without effect; its broker may not exist."""
     if frame.code == NO_BROKER:
         return CallRejected(Code.INVALID_RECEIPT_HANDLE, frame.remark or "")
     return rejection(frame)
@@ -412,7 +407,6 @@ def _changed_handle(handle: ReceiptHandle, changed: consuming.ChangeInvisibleTim
 
 
 def _real(topic: str, group: str, receipt: Receipt) -> str:
-    """Return the topic that a message is in. Raises `CallRejected`."""
     try:
         return real_topic(topic, group, receipt.kind)
     except FormatError as error:
@@ -440,7 +434,6 @@ def _poll_ms(asked: Asked) -> int:
 
 
 def _filter(expression: Message) -> tuple[str, str]:
-    """Return the kind and the text of a subscription. Raises `CallRejected`."""
     text: str = expression.expression
     if expression.type == FilterType.SQL:
         if not text.strip():

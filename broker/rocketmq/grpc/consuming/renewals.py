@@ -60,7 +60,6 @@ class Renewals:
         self._looked_ms = 0
 
     def hold(self, held: Held) -> None:
-        """Start to renew a message."""
         self._held.setdefault(held.asked.client.key, {})[str(held.handle)] = held
 
     def count(self, client: object) -> int:

@@ -63,7 +63,6 @@ class Nuisances:
         return self._resets
 
     def add_control(self, now_ms: int) -> int:
-        """Count a useless frame; return their number in this period."""
         self._look(now_ms)
         self._controls += 1
         return self._controls
@@ -145,7 +144,6 @@ class Call:
         return self._session
 
     def bound_messages(self, bytes_max: int) -> None:
-        """Refuse larger messages, compressed or not."""
         self.reader.bytes_max = min(self.reader.bytes_max, bytes_max)
 
     def send(self, data: bytes) -> None:

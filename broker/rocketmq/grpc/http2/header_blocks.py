@@ -72,7 +72,6 @@ class BlockDecoder(Decoder):
         return fields if is_whole and self.header_table.maxsize <= self.max_allowed_table_size else None
 
     def _learn_front(self, data: bytes) -> None:
-        """Look up the table's fields at the front of a block."""
         fields: list[HeaderTuple] = []
         for byte in data:
             if not _TABLE_LEAST <= byte <= _TABLE_GREATEST:

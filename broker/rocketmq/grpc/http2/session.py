@@ -182,7 +182,6 @@ class GrpcSession:
         return len(self._output)
 
     def memory_size(self) -> int:
-        """Return the number of bytes that the session holds for the peer."""
         return len(self._output) + self._blocked_bytes + self._unread_bytes + self._fronts.block_bytes
 
     def output_sent(self) -> None:
@@ -272,7 +271,6 @@ class GrpcSession:
             self._refuse(call, error)
 
     def _count_unread(self, call: Call) -> None:
-        """Count the bytes of an incomplete request; a call that is over keeps none."""
         if call.is_over:
             call.reader.clear()
             call.kept_bytes = 0
@@ -374,7 +372,6 @@ class GrpcSession:
         self._changed(self)
 
     def _pump(self, call: Call) -> None:
-        """Send as much of a call's answer as the peer's windows permit."""
         try:
             self._send_parts(call)
         except ProtocolError:
@@ -404,7 +401,6 @@ class GrpcSession:
             self._reset_rest(stream_id, call.half_closed)
 
     def _reset_rest(self, stream_id: int, is_half_closed: bool) -> None:
-        """Make a peer stop sending an answered call."""
         if not is_half_closed:
             self._http.reset_stream(stream_id, ErrorCodes.NO_ERROR)
 
@@ -461,7 +457,6 @@ class GrpcSession:
         self._finish(reason)
 
     def give_up(self, reason: str) -> None:
-        """End at once; unsent output is dropped."""
         if not self._finished:
             self._http.clear_outbound_data_buffer()
             self._output = bytearray()

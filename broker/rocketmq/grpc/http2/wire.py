@@ -80,7 +80,6 @@ class MessageReader:
 
     @property
     def size(self) -> int:
-        """The bytes kept of an incomplete message."""
         return len(self._data)
 
     def add(self, data: bytes) -> None:

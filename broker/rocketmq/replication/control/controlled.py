@@ -85,7 +85,6 @@ class Controlled:
         return 0 if self._master is None else self._master.in_sync.size
 
     def advance(self) -> None:
-        """Confirm the step's messages, if no other broker must have them."""
         if self._master is not None:
             self._master.in_sync.advance()
 
@@ -102,7 +101,6 @@ class Controlled:
         return LogState(last_epoch(entries), last_epoch(cut_epochs(entries, end)), end, store.confirmed)
 
     def lead(self, epoch: int, in_sync: InSync) -> bool:
-        """Become master; return False if that is impossible."""
         assert self._change is not None
         assert self.membership is not None
         assert self._world is not None
@@ -138,7 +136,6 @@ class Controlled:
         return True
 
     def follow(self, appointment: Appointment) -> None:
-        """Become the slave of a master."""
         assert self._change is not None
         assert self.membership is not None
         assert self._world is not None
@@ -159,7 +156,6 @@ class Controlled:
         self._change.changed()
 
     def appoint(self, in_sync: InSync) -> None:
-        """Set the brokers in sync, as master."""
         if self._master is not None:
             self._master.in_sync.appoint(*in_sync)
 
@@ -213,7 +209,6 @@ class Controlled:
         self._drop_epochs()
 
     def _drop_epochs(self) -> None:
-        """Forget the epochs whose records have all been removed."""
         book = self._shared.epochs
         if len(book.entries) > 1 and book.entries[1].start_offset <= self._shared.store.log.begin:
             try:
@@ -222,7 +217,6 @@ class Controlled:
                 log.error("the file of epochs cannot be written: %s", error)
 
     def leave(self) -> None:
-        """Stop: take in and send nothing more."""
         if self.membership is not None:
             self.membership.stop()
         if self._slave is not None:

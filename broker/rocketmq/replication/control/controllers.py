@@ -63,7 +63,6 @@ class Controllers:
         done(answer if is_leader else None)
 
     def tick(self, now_ms: int) -> None:
-        """Connect, and request the leader, where that is due."""
         for link in self._links.values():
             link.tick(now_ms)
         period_ms = self._options.leader_ms if self.has_leader else SEEK_MS
@@ -100,6 +99,5 @@ class Controllers:
             self._links.pop(address).close()
 
     def close(self) -> None:
-        """Close all connections, for good."""
         for link in self._links.values():
             link.close()

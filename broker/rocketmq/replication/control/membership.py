@@ -193,7 +193,6 @@ class ControlledMembership:
         self._controllers.tell(Frame(RequestCode.BROKER_HEARTBEAT, 0, ext_fields=write_header(header)))
 
     def _ask(self) -> None:
-        """Send the request that the state needs."""
         if self._is_asking or not self._controllers.has_leader:
             return
         cluster, name = self._broker.cluster, self._broker.name

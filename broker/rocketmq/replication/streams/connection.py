@@ -117,7 +117,6 @@ class ReplicationSession:
         return len(data)
 
     def go_on(self) -> None:
-        """Check again whether the other end is admitted."""
         if not self.finished:
             try:
                 self._take_held()
@@ -175,7 +174,6 @@ class ReplicationSession:
             self._changed(self)
 
     def tick(self) -> None:
-        """Close a connection that has received nothing for too long."""
         if self._now_ms() - self._heard_ms > self._options.silence_ms:
             self.give_up(f"nothing was received from it for {self._options.silence_ms // 1000} s")
 

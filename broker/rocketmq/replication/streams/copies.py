@@ -129,7 +129,6 @@ class Copy:
         return data
 
     def has_output(self) -> bool:
-        """Return whether the slave lacks a part of the log that it may have."""
         return self.state is CopyState.COPYING and self.next_offset < self._log.end and self.next_offset < self._reach()
 
     def ended(self, session: ReplicationSession, reason: str) -> None:

@@ -79,7 +79,6 @@ class EpochCopy:
         return FormatError(path, 0, reason)
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Handle reports of the slave: the last one counts, and its first one is where to begin."""
         last = None
         while (found := next_from_slave(data, at, end)) is not None:
             said, at = found
@@ -243,7 +242,6 @@ class EpochCopies:
         return copy
 
     def end_step(self) -> None:
-        """Send new parts of the log, and the new confirmed offset."""
         self._in_sync.advance()
         told = (self._reach(), self._in_sync.confirmed)
         if told != self._told:
@@ -267,7 +265,6 @@ class EpochCopies:
         ]
 
     def close(self) -> None:
-        """Close all connections: this broker is no longer master."""
         for copy in list(self._copies):
             copy.session.give_up("another broker is master")
 

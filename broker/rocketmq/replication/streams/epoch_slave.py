@@ -107,14 +107,12 @@ class EpochSlaveStream:
         return at
 
     def end_step(self) -> None:
-        """Report new progress, up to `reach`."""
         if self.master_epochs is None:
             return
         if self._owes_report or (self._store.log.end > self.reported and self._reach() > self.reported):
             self.session.send()
 
     def _align(self, theirs: list[EpochEntry], their_end: int) -> None:
-        """Cut the log and its epochs where they diverge from the master's."""
         if self.master_epochs is not None:
             raise FormatError("EpochHandshake", 0, "the master sends its epochs again")
         end = self._store.log.end
@@ -179,7 +177,6 @@ class EpochSlaveStream:
         return bytearray(EPOCH_REPORT.pack(EpochReport(HaState.TRANSFER, end)))
 
     def has_output(self) -> bool:
-        """Return False: reports are sent at once."""
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:

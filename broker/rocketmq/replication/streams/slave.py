@@ -62,7 +62,6 @@ class SlaveStream:
     # -- see `connection.ReplicationEnd`
 
     def take(self, data: memoryview, at: int, end: int) -> int:
-        """Take in pieces of the log, and report its end."""
         while (found := next_piece(data, at, end)) is not None:
             piece, at = found
             self.is_agreed = True
@@ -75,7 +74,6 @@ class SlaveStream:
         return at
 
     def end_step(self) -> None:
-        """Report new progress, up to `reach`."""
         if self._store.log.end > self.reported and self._reach() > self.reported:
             self.session.send()
 
@@ -91,7 +89,6 @@ class SlaveStream:
         return bytearray(REPORT.pack(Report(end)))
 
     def has_output(self) -> bool:
-        """Return False: reports are sent at once."""
         return False
 
     def ended(self, session: ReplicationSession, reason: str) -> None:
@@ -159,7 +156,6 @@ class Slave(Generic[S]):
         return self.stream is not None and self.stream.is_agreed
 
     def follow(self, master: str) -> None:
-        """Follow the master at HOST:PORT from now on."""
         if master == self.master or self.state is SlaveState.STOPPED:
             return
         log.info("the master's log is at %s", master)
@@ -224,7 +220,6 @@ class Slave(Generic[S]):
             log.warning("the connection to master %s is lost: %s", self.master, reason or "the master has closed it")
 
     def tick(self) -> None:
-        """Dial, or report, if that is due."""
         if self.stream is not None:
             self.stream.tick()
         elif self.state is SlaveState.PAUSING and self._now_ms() - self._dialed_ms >= self._pause_ms:

@@ -46,7 +46,6 @@ class LogTaker:
 
     @property
     def is_filled(self) -> bool:
-        """True once the pieces should be stored."""
         return len(self._held) - self._seen >= GATHERED_BYTES_MAX
 
     def take(self, confirmed: int = 0) -> None:

@@ -42,7 +42,6 @@ def make_mark(root: Folder) -> StoreFile | None:
 
 
 def read_mark(file: StoreFile) -> FlushMark | None:
-    """Return the mark in a file; None without a whole one."""
     return decode_mark(file.buffer)
 
 
