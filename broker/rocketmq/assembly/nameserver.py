@@ -93,8 +93,8 @@ def make_nameserver(
 
 
 def run_nameserver(config: RocketConfig, log_level: str = "WARN", ready: Callable[[], None] = lambda: None) -> int:
-    """Run a nameserver as `app.run_rocketmq` runs a node."""
-    return run_to_end(lambda: _run(config, log_level, ready))
+    """Run a nameserver alone; see `run_alone`."""
+    return run_alone(config, config.nameserver_port, log_level, _make_alone, partial(_announce, config, ready))
 
 
 def _make_alone(basis: Basis) -> Alone:
