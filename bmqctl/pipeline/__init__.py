@@ -1,7 +1,6 @@
 """Stores as tables: a PySpark data source over journals, and the jobs that write and report on them.
 
-Needs the extra `spark`; nothing else in bmqctl imports pyspark, and the modules here that do not need it
-(`java`, `stores`) do without.
+Needs the extra `spark`. Nothing else in bmqctl imports pyspark, and `java` and `stores` do without it.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `bmq` with a session of any master; executors need bmqctl too."""
+    """Register the format `bmq` with a session; executors need bmqctl too."""
     from bmqctl.pipeline.datasource import BmqDataSource
 
-    # PySpark refuses a source that takes over filters in a session that does not hand them down.
+    # Otherwise PySpark refuses a source that accepts filters.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(BmqDataSource)

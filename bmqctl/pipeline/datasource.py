@@ -4,8 +4,8 @@
     messages = spark.read.format("bmq").option("table", "messages").load("/var/bmq/*/storage")
 
 Options: `bmqctl.pipeline.source.options`. Columns: `bmqctl.pipeline.source.tables` and, for RocketMQ's stores,
-`bmqctl.pipeline.rocketmq.tables`; a schema given to the reader, like the option `columns`, selects some of them. With
-the option `pushdown`, filters of any column with simple values are applied in the tasks.
+`bmqctl.pipeline.rocketmq.tables`; a schema, like the option `columns`, selects some of them. With the option
+`pushdown`, tasks apply filters of any column with simple values.
 
 With the option `queue` it is a live queue, see `stream_source` and `stream_sink`; with `nameserver` a topic of
 RocketMQ, see `topic_source` and `topic_sink`.
@@ -45,10 +45,8 @@ FORMAT = "bmq"
 
 
 class BmqReader(DataSourceReader):
-    """Plans the tasks, and reads one of them in an executor."""
-
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
-        """Raise BadOption if `schema` has columns that the table lacks, or has with another type."""
+        """Raise BadOption if the table lacks columns of `schema`, or they have another type."""
         self.options = options
         self.schema = _chosen(options, schema)
         self.returned = to_arrow_schema(schema, timezone="UTC")
@@ -60,7 +58,7 @@ class BmqReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_modules()
         for batch in read_task(partition, self.options, self.schema, self.filters):
-            # Spark compares the names of lists' and maps' items too.
+            # Spark also compares the names of items of lists and maps.
             yield batch if batch.schema.equals(self.returned) else batch.cast(self.returned)
 
 
@@ -96,12 +94,12 @@ class BmqDataSource(DataSource):
             raise BadOption("nameserver: a topic is read as a stream, with readStream; read takes the path of a store")
         if is_live(self.options):
             raise BadOption("queue: a live queue is read as a stream, with readStream; read takes the path of a store")
-        # Spark (PythonDataSourceV2, 4.0 to 4.3) keeps a reader with the filters of one query for later queries of the
-        # same DataFrame without filters, and for its other place in a join. So filters must be requested.
+        # Spark (PythonDataSourceV2, 4.0 to 4.3) reuses a reader with the filters of one query for later queries of the
+        # same DataFrame, and for its other place in a join. So filters must be requested.
         options = ReadOptions.parse(self.options)
         return (FilteringReader if options.pushdown else BmqReader)(options, schema)
 
-    # -- live queues and topics: they need the client and a newer PySpark, so they are imported on use
+    # -- live queues and topics: imported on use, as they need the client and a newer PySpark
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if is_topic(self.options):
@@ -135,7 +133,6 @@ class BmqDataSource(DataSource):
 
 
 def _chosen(options: ReadOptions, schema: StructType) -> pa.Schema:
-    """The table's columns that `schema` names, in its order."""
     import pyarrow as pa
 
     table = tables_of(options.paths).columns(options)

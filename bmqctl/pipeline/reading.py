@@ -1,7 +1,7 @@
 """The tables of stores, for each system: columns, tasks, rows and their positions, and the extents of stores.
 
-A row's identity is a position: for BlazingMQ the partition and number of a record; for RocketMQ the broker, by its
-place among those read, and the record's offset in its log.
+A position identifies a row: for BlazingMQ the partition and number of a record; for RocketMQ the broker, by its place
+among those read, and the record's offset in its log.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from formats.bmq.disk.numbers import RecordNumber
 __all__ = ["POSITION", "BlazingMQTables", "RocketMQTables", "Subject", "read_task", "tables_of"]
 
 POSITION = np.dtype([("partition_id", "<i4"), ("primary_lease_id", "<i8"), ("sequence_number", "<i8")])
-"""The identity of a table's row: its record's position in the history of its partition or log."""
+"""A row's identity: its record's position in the history of its partition or log."""
 
 _RECORD_BYTES: Final = 300
 
@@ -38,7 +38,7 @@ _RECORD_BYTES: Final = 300
 class Subject(Protocol):
     """The tables of a system's stores, for reading and export.
 
-    `order` has them with long tasks first; `partitions` are the columns of directories with their types, and `changes`
+    `order` has those with long tasks first; `partitions` are the columns of directories with their types, and `changes`
     is True if rows may change later.
     """
 
@@ -61,19 +61,19 @@ class Subject(Protocol):
         """Return all columns of a table."""
 
     def time_column(self, table: str) -> str:
-        """Return the column whose date names the directory."""
+        """The column whose date names the directory."""
 
     def positions(self, rows: pa.RecordBatch | pa.Table) -> NDArray[Any]:
-        """Return the `POSITION` of each row."""
+        """The `POSITION` of each row."""
 
     def place(self, position: tuple[int, int, int]) -> str:
-        """Return a position in words."""
+        """A position in words."""
 
     def with_brokers(self, paths: Iterable[str]) -> Subject:
-        """Return the tables with the names of the brokers whose stores are read. Raises StoreError."""
+        """The tables with the names of the brokers whose stores are read. Raises StoreError."""
 
     def columns(self, options: ReadOptions) -> pa.Schema:
-        """Return the requested columns. Raises BadOption for one that the table lacks, and StoreError."""
+        """The requested columns. Raises BadOption for one that the table lacks, and StoreError."""
 
     def plan(self, options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPartition]:
         """Plan the tasks that read a table, which may leave out rows that `filters` drop. Raises StoreError."""
@@ -82,7 +82,7 @@ class Subject(Protocol):
         """Account for damaged or missing files, and parts of files, that no task reads. Raises StoreError."""
 
     def extents(self, options: ReadOptions) -> list[PartitionExtent]:
-        """Return the extents of the partitions, or of the brokers' logs, that are read. Raises StoreError."""
+        """The extents of the partitions, or of the brokers' logs, that are read. Raises StoreError."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +167,11 @@ class RocketMQTables:
         return plan_log(options, filters)
 
     def lost_files(self, options: ReadOptions) -> Account:
-        # The tasks that read queues account for all that these name.
+        # The tasks that read queues account for all messages that these name.
         return Account() if options.table in (Table.GROUPS, Table.TOPICS, Table.QUEUES) else find_gone(options.paths)
 
     def extents(self, options: ReadOptions) -> list[PartitionExtent]:
-        """Return the logs' extents: the first position is the start of the files, the number of records an estimate by
-        size.
-        """
+        """The logs' extents from the start of the files; the number of records is an estimate by size."""
         return [
             PartitionExtent(
                 number,
@@ -187,7 +185,7 @@ class RocketMQTables:
 
 
 def tables_of(paths: Iterable[str]) -> Subject:
-    """Return the tables of the stores in `paths`, by inspecting the files. Raises StoreError."""
+    """The tables of the stores in `paths`, by inspecting the files. Raises StoreError."""
     return RocketMQTables() if is_rocketmq(paths) else BlazingMQTables()
 
 
@@ -201,7 +199,7 @@ def read_task(
     """Yield the rows of a task that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
     damage.
 
-    `account` gets what was read of the store, damaged and missing, once all rows are read.
+    `account` is complete when all rows are read.
     """
     read = read_log_part if isinstance(part, (LogPart, BrokerPart, StorePart)) else read_part
     yield from read(part, options, schema, filters, account)

@@ -1,4 +1,4 @@
-"""The account of what was read of stores, by the tasks of a job and in the manifest of an export."""
+"""The account of the stores read, by the tasks of a job and in the manifest of an export."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ReadPart", "account_of_export", "account_of_stores", "worst_of"]
 ReadPart = Callable[[Account], Iterator[pa.RecordBatch]]
 """Yields the rows of a task; the account is complete when all are read."""
 
-# Columns for which a reader examines whole records: of BlazingMQ's stores, and of RocketMQ's.
+# Columns that require reading whole records: of BlazingMQ's stores, and of RocketMQ's.
 _DEEP_COLUMNS: Final = ("stored_size", "offset")
 
 
 def worst_of(accounts: Mapping[str, Account]) -> Account:
-    """Return the account of the table with the most losses: tables of one store have lost the same records."""
+    """The account of the table with the most losses: tables of one store have lost the same records."""
     sizes = {
         name: (each.damaged + each.missing, each.damaged_bytes + each.missing_bytes) for name, each in accounts.items()
     }
@@ -33,7 +33,7 @@ def worst_of(accounts: Mapping[str, Account]) -> Account:
 
 
 def account_of_export(manifest: Manifest) -> Account:
-    """Return the account of the store when the export was last written; an empty one of earlier versions."""
+    """The account of the store at the last export; empty for earlier versions."""
     accounts: dict[str, dict[str, Any]] = manifest.runs[-1].accounts if manifest.runs else {}
     return worst_of({name: Account(**each) for name, each in accounts.items()})
 
@@ -41,7 +41,7 @@ def account_of_export(manifest: Manifest) -> Account:
 def account_of_stores(
     context: SparkContext, stores: tuple[str, ...], on_progress: OnProgress, table: Table = Table.RECORDS
 ) -> Account:
-    """Read a table of stores, by default all records, for the account of what it rests on. Raises StoreError."""
+    """Read a table of stores, by default all records, for its account. Raises StoreError."""
     options = ReadOptions(paths=stores, table=table)
     tables = tables_of(stores)
     schema = tables.columns(options)

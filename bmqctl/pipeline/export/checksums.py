@@ -1,7 +1,7 @@
-"""Checksums of rows, independent of their order and of their division into batches and files.
+"""Checksums of rows, independent of their order and their division into batches and files.
 
-A row's hash is of its values; a table's checksum is the sum of its rows' hashes modulo 2**64, so that the checksum of
-two parts is the sum of theirs, and a row counted twice shows. It finds mistakes and damage, not forgery.
+A table's checksum is the sum of its rows' hashes modulo 2**64. The checksum of two parts is therefore the sum of
+theirs, and a duplicate row shows. Checksums find mistakes and damage, not forgery.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ def add_checksums(*parts: int) -> int:
 
 
 def checksum(hashes: NDArray[Any]) -> int:
-    """Return the checksum of rows, given their hashes (uint64)."""
     return int(hashes.sum(dtype=np.uint64))
 
 
 def row_hashes(rows: pa.RecordBatch | pa.Table, columns: Sequence[str]) -> NDArray[Any]:
-    """Return a hash of the named columns, in their order, for each row: uint64 of shape (n,)."""
+    """Hash the named columns, in their order, for each row: uint64 of shape (n,)."""
     hashes = np.full(rows.num_rows, _SEED)
     for name in columns:
         hashes = _mix(hashes ^ _hashes(_one_array(rows.column(name))))
@@ -91,7 +90,7 @@ def _of_valid(array: pa.Array) -> NDArray[Any]:
 
 
 def _of_lists(array: pa.Array) -> NDArray[Any]:
-    """Hash lists by their elements and the elements' places: the order in a list counts."""
+    """Hash lists by their elements and the elements' places."""
     ends = np.cumsum(pc.list_value_length(array).to_numpy())
     starts = np.concatenate([[0], ends[:-1]])
     elements = _hashes(array.flatten())
@@ -127,7 +126,7 @@ def _distinct(lengths: NDArray[Any]) -> NDArray[Any]:
 def _of_bytes(
     content: NDArray[np.uint8], offsets: NDArray[Any], lengths: NDArray[Any], found: NDArray[Any]
 ) -> NDArray[Any]:
-    """Hash strings word by word, the last filled up with zeros, all strings of one length at a time."""
+    """Hash strings by words, the last padded with zeros, all strings of one length at a time."""
     if len(found) == 1:
         rows = content[offsets[0] : offsets[-1]].reshape(len(lengths), int(found[0]))
         return _of_rows(rows)
@@ -139,7 +138,7 @@ def _of_bytes(
 
 
 def _gathered(content: NDArray[np.uint8], at: NDArray[Any], length: int) -> NDArray[np.uint8]:
-    """Return the bytes of one length at some places, a row each."""
+    """The bytes of one length at some places, a row each."""
     if not length:
         return np.zeros((len(at), 0), np.uint8)
     windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))

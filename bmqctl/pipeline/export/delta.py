@@ -1,7 +1,7 @@
 """Delta Lake's log: the files of a table, version by version.
 
-An export writes it itself, so that a Delta table needs none of Delta's own libraries on the cluster that writes it;
-its readers have them. Source: the Delta transaction log protocol, reader version 1 and writer version 2:
+An export writes it itself: the cluster needs none of Delta's own libraries; only readers do. Source: the Delta
+transaction log protocol, reader version 1 and writer version 2:
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
@@ -29,16 +29,15 @@ Partitions = Sequence[tuple[str, str]]
 
 
 def next_version(output: Output, table: str) -> int:
-    """Return the version of the next entry in the table's log."""
     names = (name.rpartition("/")[2] for name in output.sizes(f"{table}/{LOG}"))
     versions = (match for match in map(_VERSION.fullmatch, names) if match)
     return max((int(match[1]) + 1 for match in versions), default=0)
 
 
 def live_files(output: Output, table: str) -> set[str]:
-    """Return the files of the newest version, relative to the output, by the log's entries since its first.
+    """The files of the newest version, relative to the output, from the log's entries.
 
-    An export's log has no checkpoints unless others made them, and they leave its entries for a month.
+    An export makes no checkpoints; others' checkpoints leave its entries for a month.
     """
     live: set[str] = set()
     for name in sorted(output.sizes(f"{table}/{LOG}")):
@@ -53,7 +52,7 @@ def live_files(output: Output, table: str) -> set[str]:
 
 
 def spark_schema_json(schema: pa.Schema, partitions: Partitions) -> dict[str, Any]:
-    """Convert the columns of the files and of their directories to Spark's form of a schema."""
+    """Convert the columns of files and of their directories to Spark's form of a schema."""
     fields = json.loads(from_arrow_schema(schema).json())["fields"]
     fields += [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in partitions]
     return {"type": "struct", "fields": [{**field, "nullable": True} for field in fields]}
@@ -70,7 +69,7 @@ def log_entry(
     app: tuple[str, int],
     now_ms: int,
 ) -> tuple[str, str]:
-    """Return the name (relative to the output) and text of a new version of the table, with added and removed files.
+    """The name (relative to the output) and text of a new version of the table, with added and removed files.
 
     `app` is the id of the export, and the number of its run.
     """
@@ -112,5 +111,5 @@ def _remove(table: str, file: WrittenFile, now_ms: int) -> dict[str, Any]:
 
 
 def _relative(table: str, path: str) -> str:
-    """Return the path as a URI relative to the table; percent signs of a directory's name are quoted again."""
+    """The path as a URI relative to the table; percent signs of a directory's name are quoted again."""
     return quote(path.removeprefix(f"{table}/"), safe="/=")

@@ -1,4 +1,4 @@
-"""The job of `bmqctl spark-export`: tables of a store, written by Spark's tasks, in full or incrementally."""
+"""The job of `bmqctl spark-export`: Spark's tasks write tables of a store, in full or incrementally."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ _EVERY_TABLE = ("records", "messages", "confirms", "payloads")
 
 
 class OutputExists(Exception):
-    """An earlier export is in the place of the new one; the message is its path."""
+    """Error that an earlier export is in the place of the new one; the message is its path."""
 
 
 class OtherExport(Exception):
-    """The earlier export differs from the request, so that it cannot be extended; one line."""
+    """Error that the earlier export differs from the request, so that it cannot be extended; one line."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class ExportRequest:
 
 @dataclass(frozen=True)
 class ExportPlan:
-    """A request that can be carried out, with the facts found before Spark starts.
+    """A valid request, with the facts found before Spark starts.
 
     By partition id, `first` has the numbers of the first existing records, and `last` the positions of the last records
-    to export. `earlier` is the manifest to extend. `lost` accounts for files from which nothing can be read.
+    to export. `earlier` is the manifest to extend. `lost` accounts for files that are unreadable.
     """
 
     request: ExportRequest
@@ -105,7 +105,7 @@ class ExportPlan:
         return export_store(context, self, on_progress=on_progress)
 
     def replaced(self) -> dict[str, dict[str, int]]:
-        """Return the files of an earlier export that this one deletes, with their bytes, by table."""
+        """The files of an earlier export that this one deletes, with their bytes, by table."""
         if self.request.since_last:
             return {}
         found = {table: self.output.sizes(table) for table in _EVERY_TABLE}
@@ -135,7 +135,7 @@ class QueueSummary:
 class Summary:
     """The result of a run: `records` by type, and the new or changed messages by queue.
 
-    `account` has what was read of the store, damaged and missing.
+    `account` covers what was read of the store, damaged and missing.
     """
 
     manifest: Manifest
@@ -158,7 +158,7 @@ def table_options(
     tasks_per_partition: int = 0,
     file_sets: FileSets = FileSets.CURRENT,
 ) -> ReadOptions:
-    """Make the options with which an export reads a table of the stores."""
+    """The options with which an export reads a table of the stores."""
     return ReadOptions(
         paths=tuple(stores),
         table=Source(table),
@@ -174,14 +174,14 @@ def plan_export(request: ExportRequest) -> ExportPlan:
     """Examine the store and the place for its tables.
 
     Raises StoreError if the store cannot be read; OutputError if the place is unusable; OutputExists if it has tables
-    already, unless they may be replaced or extended; OtherExport if they are of another kind.
+    that may not be replaced or extended; OtherExport if they are of another kind.
     """
     output = open_output(request.out)
     subject = tables_of(request.stores).with_brokers(request.stores)
     request = _with_tables(request, subject)
     earlier = coming_manifest(output)
     if request.since_last:
-        # A rollover may leave records in earlier file sets that are not exported yet: these are read while they exist.
+        # A rollover may leave unexported records in earlier file sets: read these while they exist.
         file_sets = FileSets.ALL if earlier is None else FileSets(earlier.file_sets)
     else:
         file_sets = FileSets.CURRENT
@@ -202,7 +202,7 @@ def plan_export(request: ExportRequest) -> ExportPlan:
 
 
 def _with_tables(request: ExportRequest, subject: Subject) -> ExportRequest:
-    """Return the request with its tables. Raises BadOption for one that the system's exports lack."""
+    """The request with its tables. Raises BadOption for one that the system's exports lack."""
     tables = request.tables or subject.usual
     for name in tables:
         if name not in subject.order:
@@ -214,7 +214,7 @@ def _with_tables(request: ExportRequest, subject: Subject) -> ExportRequest:
 
 
 def _check_place(request: ExportRequest, subject: Subject, output: Output, earlier: Manifest | None) -> None:
-    """Raise OutputExists or OtherExport if existing tables must not be changed, or not in this way."""
+    """Raise OutputExists or OtherExport if existing tables must not be changed in this way."""
     if not request.since_last:
         for table in _EVERY_TABLE:
             if output.sizes(table) and not request.overwrite:
@@ -240,12 +240,12 @@ def _check_place(request: ExportRequest, subject: Subject, output: Output, earli
 def export_store(context: SparkContext, plan: ExportPlan, *, on_progress: OnProgress = quiet) -> Summary:
     """Carry out the plan. The tables change when everything is written; an interrupted run leaves no trace in them.
 
-    A run that was interrupted while it changed them is finished first. Raises OutputBusy if another export writes.
+    Finishes a run that was interrupted while it changed them. Raises OutputBusy if another export writes.
     """
     with plan.output.locked():
         on_progress("reading the existing export", 0, 0)
         settle(plan.output)
-        # Another export may have ended since the plan was made, and may have read further than this one would.
+        # Another export may have ended since the plan was made, and may have read further.
         earlier = read_manifest(plan.output)
         _check_place(plan.request, plan.subject, plan.output, earlier)
         if earlier is not None and plan.request.since_last:
@@ -257,8 +257,6 @@ def export_store(context: SparkContext, plan: ExportPlan, *, on_progress: OnProg
 
 
 class _Export:
-    """One run."""
-
     def __init__(self, context: SparkContext, plan: ExportPlan, on_progress: OnProgress) -> None:
         self.context = context
         self.plan = plan
@@ -268,7 +266,7 @@ class _Export:
         self.began = datetime.now(UTC)
         self.number = 1 if plan.earlier is None else len(plan.earlier.runs) + 1
         self.staging = run_directory(self.number)
-        # Tables of one run end at the same position, however the store grows meanwhile.
+        # All tables of a run end at the same position, however the store grows meanwhile.
         self.until = {partition: (at.primary_lease_id, at.sequence_number) for partition, at in plan.last.items()}
 
     def run(self) -> Summary:
@@ -288,7 +286,7 @@ class _Export:
         return _summary(commit.manifest, written)
 
     def _tables(self) -> list[str]:
-        """Return the tables, those with long tasks first."""
+        """The tables, those with long tasks first."""
         return sorted(self.request.tables, key=self.plan.subject.order.index)
 
     def _shape(self, table: str) -> TableShape:
@@ -320,7 +318,7 @@ class _Export:
         ]
 
     def _find_pending(self) -> Pending | None:
-        """Collect the messages that may have changed since the previous run; None if there was none."""
+        """Collect the messages that may have changed since the previous run; None without one."""
         if self.plan.earlier is None or MESSAGES not in self.request.tables or not self.plan.subject.changes:
             return None
         files = [file.path for file in self.plan.earlier.tables[MESSAGES].files if file.pending]
@@ -404,7 +402,6 @@ class _Export:
         return Commit(manifest, moves, tuple(deletes), logs)
 
     def _accounts(self, written: list[Written]) -> dict[str, Account]:
-        """Return the account of the store by each table that was read."""
         return {
             name: Account.total([self.plan.lost, *(task.account for task in written if task.table == name)])
             for name in self.request.tables
@@ -417,7 +414,7 @@ class _Export:
         return replace(file, path=path)
 
     def _missed(self, written: list[Written]) -> int:
-        """Count the records after the last export's that are not in the store: within a lease, numbers have no gaps."""
+        """Count the records since the last export that the store lacks: within a lease, numbers have no gaps."""
         if self.plan.earlier is None:
             return 0
         if self.plan.subject.brokers:

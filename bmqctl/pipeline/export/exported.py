@@ -26,7 +26,7 @@ def subject_of_export(manifest: Manifest) -> Subject:
 
 
 def exported_table(session: SparkSession, output: Output, manifest: Manifest, table: str) -> DataFrame:
-    """Return the rows in the files that the manifest names, and in no others, with the columns of the store's table."""
+    """The rows in the files that the manifest names, with the columns of the store's table."""
     schema = from_arrow_schema(subject_of_export(manifest).schema(table))
     paths = [_literal(output.url(file.path)) for file in manifest.tables[table].files]
     if not paths:
@@ -47,10 +47,10 @@ def count_exported(context: SparkContext, output: Output, manifest: Manifest, ta
 
 
 def _literal(path: str) -> str:
-    """Return the pattern that matches only this path: Spark takes all paths for patterns."""
+    """The pattern that matches only this path: Spark takes all paths for patterns."""
     return _MAGIC.sub(r"\\\1", path)
 
 
 def _as_text(column: StructField) -> StructField:
-    """Return a column with text in place of lists and maps, which are JSON in CSV files."""
+    """The column with text in place of lists and maps, which are JSON in CSV files."""
     return StructField(column.name, StringType()) if isinstance(column.dataType, (ArrayType, MapType)) else column

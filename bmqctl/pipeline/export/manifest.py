@@ -1,9 +1,8 @@
 """The manifest of an export: the files written and the positions read, and its atomic update.
 
-A run writes its files in a hidden directory, below `KEPT`. Then it writes a `Commit`, the list of remaining steps: from
-that moment on the run has happened, and before it has not. The steps (files to move to their places, files
-to delete, entries of Delta logs, and last the new manifest) can be repeated from the start as often as they are
-interrupted, and `settle` does so before anything else reads the output.
+A run writes its files in a hidden directory, below `KEPT`, and then a `Commit`, the list of remaining steps: this is
+the moment at which the run happens. The steps (moves of files, deletions, entries of Delta logs, and last the new
+manifest) can be repeated from the start after any interruption. `settle` does so before anything else reads the output.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ _RUNS = f"{KEPT}/run-"
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """One file of a table. `path` is relative to the output; `checksum` is of its rows (`pipeline.checksums`).
+    """A file of a table. `path` is relative to the output; `checksum` is of its rows (`pipeline.checksums`).
 
-    `pending` counts its rows that may still change: messages that some app has yet to confirm.
+    `pending` counts rows that may still change: messages that some app has yet to confirm.
     """
 
     path: str
@@ -76,9 +75,9 @@ class Table:
 class Run:
     """One export: its start time, the rows added by table, the rows replaced, and the records missed.
 
-    `accounts` has, by table, what was read of the store, damaged and missing (`journal.read.account`).
-    `missed` counts records that were written after the previous run and had left the store (by rollovers) before this
-    one; of RocketMQ's logs, whose files are deleted, bytes.
+    `accounts` has what was read of the store, damaged and missing, by table (`journal.read.account`). `missed` counts
+    records written after the previous run that left the store (by rollovers) before this one; of RocketMQ's logs, whose
+    files are deleted, bytes.
     """
 
     number: int
@@ -93,8 +92,8 @@ class Run:
 class Manifest:
     """The state of an export. `positions` and `journals` are by partition id (as text: JSON's keys).
 
-    A position is the number of the last record that was exported. Of RocketMQ's stores, `brokers` are named, a
-    partition is a broker by its place in `brokers`, and a number is the offset of the last byte of its log.
+    A position is the number of the last exported record. For RocketMQ, a partition is a broker by its place in
+    `brokers`, and a number is the offset of the last byte of its log.
     """
 
     export_id: str
@@ -108,7 +107,7 @@ class Manifest:
     brokers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON; totals of each table are included for people who read the manifest."""
+        """Convert to JSON, with totals of each table for people."""
         content = asdict(self)
         content["positions"] = {partition: number._asdict() for partition, number in self.positions.items()}
         for name, table in self.tables.items():
@@ -166,18 +165,18 @@ class Commit:
 
 
 def run_directory(number: int) -> str:
-    """Return the directory where run `number` first writes its files."""
+    """The directory where run `number` first writes its files."""
     return f"{_RUNS}{number:06}"
 
 
 def read_manifest(output: Output) -> Manifest | None:
-    """Read the manifest; None if there is no export. Raises OutputError if it cannot be parsed."""
+    """Read the manifest; None without an export. Raises OutputError if it cannot be parsed."""
     content = output.read(MANIFEST)
     return None if content is None else _parsed(output, MANIFEST, content)
 
 
 def coming_manifest(output: Output) -> Manifest | None:
-    """Read the manifest that `settle` will leave: that of a committed run which was interrupted."""
+    """Read the manifest that `settle` will leave: that of a committed but interrupted run."""
     content = output.read(_COMMIT)
     return read_manifest(output) if content is None else _parsed(output, _COMMIT, content)
 
@@ -191,7 +190,7 @@ def _parsed(output: Output, name: str, content: bytes) -> Manifest:
 
 
 def need_manifest(output: Output) -> Manifest:
-    """Read the manifest. Raises OutputError if there is no export."""
+    """Read the manifest. Raises OutputError without an export."""
     manifest = read_manifest(output)
     if manifest is None:
         raise OutputError(f"{output.uri}: not an export ({MANIFEST} is missing)")
@@ -199,12 +198,11 @@ def need_manifest(output: Output) -> Manifest:
 
 
 def is_unsettled(output: Output) -> bool:
-    """Return True if a run was committed but not completed."""
     return output.read(_COMMIT) is not None
 
 
 def settle(output: Output) -> None:
-    """Complete a run that was committed and then interrupted; discard the files of one that was not committed."""
+    """Complete a committed but interrupted run; discard the files of an uncommitted one."""
     content = output.read(_COMMIT)
     if content is not None:
         _parsed(output, _COMMIT, content)

@@ -1,7 +1,7 @@
 """The output of an export: a directory, local or on a file system that pyarrow knows (s3, gs, abfs, hdfs).
 
-Names are relative to the directory and use slashes. Anything below `KEPT` is hidden from Spark and other readers of
-tables: the manifest, and files that are still being written.
+Names are relative to the directory, with slashes. Files below `KEPT` are hidden from Spark and other readers of tables:
+the manifest, and unfinished files.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _CHUNK = 1 << 20
 
 
 class OutputError(Exception):
-    """The output cannot be used; the message is one line."""
+    """An unusable output; the message is one line."""
 
 
 class OutputBusy(OutputError):
-    """Another export is writing there."""
+    """Error that another export is writing there."""
 
 
 class Output(NamedTuple):
@@ -43,11 +43,11 @@ class Output(NamedTuple):
         return isinstance(self.files, fs.LocalFileSystem)
 
     def path(self, name: str) -> str:
-        """Return the path for `files`. Raises OutputError for a name that leads out of the directory."""
+        """The path for `files`. Raises OutputError for a name that leads out of the directory."""
         return f"{self.root}/{self._inside(name)}"
 
     def url(self, name: str) -> str:
-        """Return the URL for Spark. Raises OutputError for a name that leads out of the directory."""
+        """The URL for Spark. Raises OutputError for a name that leads out of the directory."""
         return f"{self.uri}/{self._inside(name)}"
 
     def _inside(self, name: str) -> str:
@@ -56,7 +56,7 @@ class Output(NamedTuple):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Read a whole small file; None if it does not exist."""
+        """Read a small file; None if it does not exist."""
         try:
             with self.files.open_input_stream(self.path(name)) as stream:
                 content: bytes = stream.read()
@@ -86,7 +86,7 @@ class Output(NamedTuple):
         unfinished.replace(path)
 
     def move(self, source: str, target: str) -> None:
-        """Move a file, replacing `target`; do nothing if there is no `source`, which was moved before."""
+        """Move a file, replacing `target`; do nothing if `source`, moved before, does not exist."""
         if self.files.get_file_info(self.path(source)).type == fs.FileType.NotFound:
             return
         if self.is_local:
@@ -116,7 +116,7 @@ class Output(NamedTuple):
                     path.rmdir()
 
     def sizes(self, under: str) -> dict[str, int]:
-        """Return the sizes in bytes of all files below a directory, by name; empty if it does not exist."""
+        """Sizes in bytes of all files below a directory, by name; empty if it does not exist."""
         selector = fs.FileSelector(self.path(under), recursive=True, allow_not_found=True)
         start = len(self.root) + 1
         infos = self.files.get_file_info(selector)
@@ -145,7 +145,7 @@ class Output(NamedTuple):
 
 
 def open_output(where: str) -> Output:
-    """Open the output at a path or URI. Raises OutputError if pyarrow has no such file system, or cannot reach it."""
+    """Open the output at a path or URI. Raises OutputError if pyarrow lacks its file system, or cannot reach it."""
     if "://" not in where:
         path = str(Path(where).absolute())
         return Output(path, fs.LocalFileSystem(), path)

@@ -1,7 +1,7 @@
 """A table's files, written and read with pyarrow by the tasks of an export.
 
-Spark's own writers convert Arrow's columns to Spark's rows and back: more than ten times the work done here. Spark
-distributes the tasks and repeats failed ones; a file counts only when its task has succeeded and reported it.
+Spark's own writers convert Arrow's columns to rows and back, more than ten times the work. Spark distributes the tasks
+and repeats failed ones; a file counts only when its task has reported it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from bmqctl.pipeline.export.output import Output
 __all__ = ["NO_VALUE", "FileFormat", "HashedFile", "TableFile", "directory_of", "partition_values", "read_table"]
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
-"""Value of a null partition column in a directory's name, as in Hive and Spark."""
+"""The value of a null partition column in a directory's name, as in Hive and Spark."""
 
 _ROWS_PER_GROUP = 1 << 17
 _ROWS_PER_READ = 1 << 16
 
-# Values of these columns repeat, so that a dictionary pays; pyarrow would try one for GUIDs too.
+# A dictionary pays for these columns, whose values repeat; pyarrow would try one for GUIDs too.
 _REPEATING = frozenset(
     {
         "type",
@@ -90,7 +90,7 @@ class FileFormat(StrEnum):
 
 
 class HashedFile(io.RawIOBase):
-    """Passes on written bytes, and has their size and SHA-256 when it is closed."""
+    """Passes on written bytes; has their size and SHA-256 when it is closed."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class TableFile:
         self._gathered_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows of the schema that the file was opened with."""
+        """Write rows of the schema with which the file was opened."""
         self._gathered.append(batch)
         self._gathered_rows += batch.num_rows
         self.rows += batch.num_rows
@@ -191,7 +191,6 @@ class TableFile:
             self._flush()
 
     def close(self) -> tuple[int, str]:
-        """Close the file; return its size in bytes and its SHA-256."""
         self._flush()
         self._encoder.close()
         self._sink.close()
@@ -206,7 +205,9 @@ class TableFile:
 def read_table(
     output: Output, name: str, file_format: FileFormat, schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that `TableFile` wrote with `schema`, in batches; OSError or ArrowInvalid if damaged."""
+    """Yield the rows of a file that `TableFile` wrote with `schema`, in batches. Raises OSError or ArrowInvalid if
+    damaged.
+    """
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
     with output.files.open_input_file(output.path(name)) as source:
         if file_format in (FileFormat.PARQUET, FileFormat.DELTA):
@@ -243,7 +244,7 @@ _MILLISECONDS = frozenset({"born_time", "store_time"})
 
 
 def _items(value: Any) -> Any:
-    """Convert a value of JSON for Arrow, which takes maps as lists of their items."""
+    """Convert a JSON value for Arrow, which takes maps as lists of items."""
     return list(value.items()) if isinstance(value, dict) else value
 
 
@@ -310,11 +311,10 @@ def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def directory_of(values: Sequence[tuple[str, str | None]]) -> str:
-    """Return the directories of a file by the values of its partition columns, each with a slash at its end."""
+    """The directories of a file by the values of its partition columns, each with a slash at its end."""
     return "".join(f"{name}={NO_VALUE if value is None else quote(value, safe=' ')}/" for name, value in values)
 
 
 def partition_values(path: str) -> dict[str, str | None]:
-    """Parse the values of the partition columns in a file's path."""
     pairs = (part.partition("=") for part in path.split("/")[:-1] if "=" in part)
     return {name: None if value == NO_VALUE else unquote(value) for name, _, value in pairs}

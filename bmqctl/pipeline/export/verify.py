@@ -1,8 +1,8 @@
 """The job of `bmqctl spark-verify`: an export checked against its manifest, and against its source store.
 
-The store may have grown since: it is read up to the last record that was exported. It may have rolled over too;
-then records and messages from before the rollover may be missing, and are counted but are not errors. Everything that
-both have must be equal, row by row; only positions in files may differ.
+A store that has grown is read up to the last exported record. If it has rolled over, records and messages from before
+the rollover may be missing; these are counted, but are not errors. Everything that both have must be equal, row by row,
+except positions in files.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from formats.errors import FormatError
 __all__ = ["Difference", "TableCheck", "Verdict", "VerifyRequest", "verify"]
 
 NAMED_MAX = 20
-"""Number of rows of one kind of difference that are named; all are counted."""
+"""Rows of one kind of difference that are named; all are counted."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class TableCheck:
 class Verdict:
     """The result; `gone_on` has the ids of partitions with newer records than the export, `newer_in` their names.
 
-    A partition of RocketMQ's stores is a broker, by its place in the export. `store` is the account of the store: its
-    damaged or missing parts can be in no export.
+    For RocketMQ, a partition is a broker, by its place in the export. `store` is the account of the store: no export
+    can have its damaged or missing parts.
     """
 
     tables: dict[str, TableCheck] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class VerifyRequest:
 
 
 def verify(context: SparkContext, request: VerifyRequest, on_progress: OnProgress) -> Verdict:
-    """Verify an export. Raises OutputError if there is no export, StoreError if the store cannot be read."""
+    """Verify an export. Raises OutputError without an export, StoreError if the store cannot be read."""
     output = open_output(request.out)
     return _Verification(context, request, output, need_manifest(output), on_progress).run()
 
@@ -133,9 +133,7 @@ class _Verification:
 
     @cached_property
     def _tables(self) -> Subject:
-        """Return the tables of the store. Folders of brokers without another name may have been renamed since the
-        export.
-        """
+        """The tables of the store. Unnamed brokers' folders may have been renamed since the export."""
         return tables_of(self.stores).with_brokers(self.stores)
 
     def run(self) -> Verdict:
@@ -147,7 +145,7 @@ class _Verification:
         for name, table in self.manifest.tables.items():
             self.verdict.tables[name] = TableCheck(table.rows, len(table.files), table.bytes)
             self._look_for_others(name)
-        # Missing and damaged files are already reported: their rows need not be reported one by one.
+        # Missing and damaged files are reported already, and their rows need no reports.
         damaged = {check.table for check in checks if check.fault}
         sound = [name for name in self.manifest.tables if name not in damaged]
         for name in sound:
@@ -174,7 +172,7 @@ class _Verification:
         return checks
 
     def _look_for_others(self, name: str) -> None:
-        """Report files that readers of the table would read, but the manifest does not have."""
+        """Report files that readers of the table would read, but the manifest lacks."""
         known = {file.path for file in self.manifest.tables[name].files}
         if self.manifest.format == FileFormat.DELTA:
             live = live_files(self.output, name)
@@ -225,7 +223,7 @@ class _Verification:
                 self._compare_rows(name, unlike, floors)
 
     def _floors(self, partitions: Iterable[PartitionExtent]) -> dict[int, tuple[int, int] | None]:
-        """Return the number from which on the store has all records, for each partition or log."""
+        """The number from which on the store has all records, for each partition or log."""
         if self.subject.brokers:
             return {each.partition_id: None if each.first is None else (0, each.first[1]) for each in partitions}
         journals: dict[int, set[str]] = {}
@@ -293,7 +291,7 @@ class _Verification:
 
 
 def _read_file(output: Output, path: str, shape: TableShape, account: Account) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file of the export, which is no part of the store's account."""
+    """Yield the rows of an export's file, which is not part of the store's account."""
     yield from read_table(output, path, shape.file_format, shape.schema)
 
 
@@ -307,17 +305,17 @@ def _is_left(position: tuple[int, int, int], floors: dict[int, tuple[int, int] |
 
 
 def _floor(journals: Iterable[str]) -> tuple[int, int] | None:
-    """Return the number from which on a partition's journals have all records; None if they have all of them."""
+    """The number from which on a partition's journals have all records; None if they have all."""
     floors = [_rolled_over_at(Path(journal)) for journal in journals]
     known = [floor for floor in floors if floor is not None]
     return min(known) if len(known) == len(floors) and known else None
 
 
 def _rolled_over_at(journal: Path) -> tuple[int, int] | None:
-    """Return the number of the sync point that ended the rollover into a journal; None if there was no rollover.
+    """The number of the sync point that ended the rollover into a journal; None without a rollover.
 
-    It is read, not mapped: a broker that stops or rolls over truncates its files, and access to a truncated page kills
-    the process. Raises StoreError if that has happened, or if the journal has been removed, since it was listed.
+    The journal is not mapped: a broker truncates its files when it stops or rolls over, and access to a truncated page
+    kills the process. Raises StoreError if the journal was truncated or removed since it was listed.
     """
     try:
         with FileSource(journal) as source:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 SEGMENT_RECORDS = 1 << 14
-"""Number of sequence numbers that one sum of checksums covers."""
+"""Sequence numbers that one sum of checksums covers."""
 
 Segments = dict[tuple[int, int, int], tuple[int, int]]
 """Count and checksum of rows by (partition id, lease id, sequence number // `SEGMENT_RECORDS`)."""
@@ -41,8 +41,6 @@ _EMPTY = (0, 0)
 
 
 class Sums:
-    """Counts and checksums by segment."""
-
     def __init__(self) -> None:
         self.segments: Segments = {}
 
@@ -72,7 +70,7 @@ def _segments_of(positions: NDArray[Any]) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class CheckFile:
-    """A file of an export, to be compared with its entry in the manifest."""
+    """An export's file, to compare with its entry in the manifest."""
 
     shape: TableShape
     file: WrittenFile
@@ -120,7 +118,7 @@ def check_file(task: CheckFile) -> FileCheck:
 
 @dataclass(frozen=True)
 class ReadRows:
-    """Rows of one part of the store, or of one file: summed up or, with `segments`, those in them individually."""
+    """Rows of one part of the store, or of one file: summed up or, for those in `segments`, individual."""
 
     table: str
     schema: pa.Schema
@@ -131,7 +129,7 @@ class ReadRows:
 
 @dataclass
 class Rows:
-    """The rows read from one part, and the account of it if it is one of the store."""
+    """The rows of one part, and the account of it if it belongs to the store."""
 
     table: str
     segments: Segments = field(default_factory=dict)
@@ -141,7 +139,7 @@ class Rows:
 
 
 def read_rows(task: ReadRows) -> Rows:
-    """Read the rows; of those in `segments` only positions and hashes are kept."""
+    """Read the rows; keep only positions and hashes of those in `segments`."""
     rows = Rows(task.table)
     sums = Sums()
     found: list[tuple[NDArray[Any], NDArray[Any]]] = [(rows.positions, rows.hashes)]

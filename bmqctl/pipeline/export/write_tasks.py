@@ -1,6 +1,6 @@
 """Tasks of an export: write a part of the store to files, or rewrite an earlier file without some rows.
 
-Everything here is picklable and runs in executors; memory is that of a few batches, whatever the part holds.
+Everything here is picklable and runs in executors, in the memory of a few batches.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ PENDING = (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 REMOVED = "removed"
 """The outcome of a message that left the store before it could be read again; the files do not show how."""
 
-# Columns that are not part of a row's content: positions in a store's files, which a rollover changes, names of
-# brokers' folders, and epochs, which are lost when files of the log are deleted.
+# Columns outside a row's content: positions in files, which a rollover changes, names of brokers' folders, and epochs,
+# which are lost when files of the log are deleted.
 _PLACES = frozenset(
     {
         "offset",
@@ -62,7 +62,7 @@ _DAY_NONE = -(1 << 30)
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table of the output: the location of its files, and their contents."""
+    """A table of the output: the location and contents of its files."""
 
     name: str
     schema: pa.Schema
@@ -119,9 +119,9 @@ class Rewrite:
 class Written:
     """The result of a task.
 
-    `seen` and `changed` are positions of pending messages that it encountered. `types` counts records; `leases` has, by
-    partition and lease id, the count of records and the last sequence number; `outcomes`, by queue and outcome, the
-    count of messages and their bytes of payload. `account` is of what was read of the store.
+    `seen` and `changed` are positions of the pending messages met. `types` counts records; `leases` has, by partition
+    and lease id, the count of records and the last sequence number; `outcomes`, by queue and outcome, the count of
+    messages and their bytes of payload. `account` covers what was read of the store.
     """
 
     table: str
@@ -163,7 +163,7 @@ class Written:
 
 
 def hashed_columns(schema: pa.Schema) -> list[str]:
-    """Return the columns that a row's hash covers: all but positions in files."""
+    """The columns that a row's hash covers: all but positions in files."""
     return [name for name in schema.names if name not in _PLACES]
 
 
@@ -241,7 +241,7 @@ def _write_part(task: WritePart) -> Written:
 
 
 def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
-    """Return the rows to write, the positions of all pending ones here, and those of changed ones."""
+    """The rows to write, the positions of all pending ones here, and those of changed ones."""
     assert task.pending is not None
     positions = task.shape.subject.positions(batch)
     new = np.ones(len(positions), bool)
@@ -299,7 +299,7 @@ def _by_directory(batch: pa.RecordBatch, shape: TableShape) -> Iterator[tuple[st
 
 
 def _domain(uri: str | None) -> str | None:
-    """Return the domain of `bmq://domain/queue`, including any tier (`domain.~tier`)."""
+    """The domain of `bmq://domain/queue`, including any tier (`domain.~tier`)."""
     if uri is None:
         return None
     return uri.removeprefix("bmq://").partition("/")[0]

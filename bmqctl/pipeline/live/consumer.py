@@ -1,8 +1,8 @@
 """The consumer of a micro-batch stream: a session in its own thread, which keeps uncommitted messages.
 
-Messages are counted from 0 as they arrive: the stream's offsets are these counts. They are kept until confirmed, so
-that a batch can be made again. After a lost connection the broker sends unconfirmed messages again; those already kept,
-or confirmed in vain, are recognised by their GUIDs.
+The stream's offsets count messages as they arrive, from 0. Messages are kept until confirmed, so that a batch can be
+made again. After a lost connection the broker sends unconfirmed messages again; those already kept, or confirmed in
+vain, are recognised by their GUIDs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REOPENED_S: Final = 0.05
 
 
 class ConsumerFailed(RuntimeError):
-    """Failure to consume the queue; the text is one line."""
+    """Failure to consume the queue; one line."""
 
 
 class Received(NamedTuple):
@@ -38,7 +38,7 @@ class Received(NamedTuple):
 
 
 class Consumer:
-    """A consumer: `start` it, `wait` for messages, `take` them, `confirm` them when they are processed, `stop` it."""
+    """A consumer: `start` it, `wait` for messages, `take` them, `confirm` processed ones, `stop` it."""
 
     def __init__(self, options: ConsumeOptions) -> None:
         self._options = options
@@ -57,16 +57,15 @@ class Consumer:
 
     @property
     def count(self) -> int:
-        """Number of messages received."""
         return self._first + len(self._kept)
 
     @property
     def first(self) -> int:
-        """Number of the first unconfirmed message."""
+        """The number of the first unconfirmed message."""
         return self._first
 
     def start(self) -> None:
-        """Open the queue. Raises ConsumerFailed if that is not possible."""
+        """Open the queue. Raises ConsumerFailed on failure."""
         self._thread.start()
         with self._changed:
             self._changed.wait_for(lambda: self._ready or self._fault is not None)
@@ -80,7 +79,7 @@ class Consumer:
             return self.count
 
     def end_of_batch(self, start: int, messages_max: int, bytes_max: int) -> int:
-        """Return the end of a batch from `start` within these limits; a single message may exceed `bytes_max`."""
+        """The end of a batch from `start` within these limits; a single message may exceed `bytes_max`."""
         with self._changed:
             end = start
             size = 0
@@ -92,7 +91,7 @@ class Consumer:
             return end
 
     def take(self, start: int, end: int) -> list[Received]:
-        """Return the messages from `start` up to, but not including, `end`; they are kept."""
+        """Return messages [`start`, `end`), which are kept."""
         with self._changed:
             assert self._first <= start <= end <= self.count, (self._first, start, end, self.count)
             return list(islice(self._kept, start - self._first, end - self._first))
@@ -182,7 +181,7 @@ class Consumer:
 
     async def _confirm(self, messages: list[Message]) -> None:
         while not self._queue.is_open:
-            # The connection was lost: confirms must be repeated on the next one.
+            # The connection was lost: the next one must repeat the confirms.
             self._session.check()
             await trio.sleep(_REOPENED_S)
         for message in messages:

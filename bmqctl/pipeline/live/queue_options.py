@@ -33,8 +33,6 @@ _POST = ("compression", "window", "patienceSeconds")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker's address, and the options of its session."""
-
     host: str
     port: int
     session: SessionOptions
@@ -80,7 +78,7 @@ class ConsumeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PostOptions:
-    """Options of posting: to `queue` or, if it is None, to each row's `queue_uri`."""
+    """Options of posting: to `queue` or, if None, to each row's `queue_uri`."""
 
     broker: Broker
     queue: str | None
@@ -90,7 +88,7 @@ class PostOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> PostOptions:
         """Parse a writer's options, whose names are case-insensitive. Raises BadOption."""
-        # Spark adds these two to the options of a stream.
+        # Spark adds these two to a stream's options.
         given = _given(options, (*_BROKER, *_POST), ignored=("checkpointlocation", "path"))
         queue = given.get("queue")
         if queue is not None and parse_uri(check_uri(queue)).app_id:
@@ -103,7 +101,6 @@ class PostOptions:
 
 
 def check_uri(uri: str) -> str:
-    """Return `uri`. Raises BadOption if it is not a queue's URI."""
     try:
         parse_uri(uri)
     except FormatError as error:

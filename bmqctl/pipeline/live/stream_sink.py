@@ -2,12 +2,12 @@
 
     df.select("payload", "properties").write.format("bmq").mode("append").option("queue", "bmq://my.domain/q").save()
 
-Columns: `payload` (binary or string), optionally `properties` (see `property_reader`), and `queue_uri` if there is no
-option `queue` for all rows. Other columns, such as those of a stream that is passed on, are ignored.
+Columns: `payload` (binary or string), optionally `properties` (see `property_reader`), and `queue_uri` without the
+option `queue`. Other columns are ignored.
 
 Delivery is at least once: a task ends when all its rows are acked, and fails if one is refused. A retried task, or a
-stream's batch that a killed driver did not finish, posts its rows under the same GUIDs, made from the batch, the task,
-the row's index and its content. The broker recognises them, for its domain's deduplicationTimeMs.
+killed driver's unfinished batch, posts its rows under the same GUIDs, made from the batch, the task, the row's index
+and its content. The broker recognises them within its domain's deduplicationTimeMs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ReadProperties = Callable[[Any], list[Property]]
 def property_reader(kind: pa.DataType) -> ReadProperties:
     """Return a converter of a column's values, as given by `to_pylist`, to properties. Raises BadOption.
 
-    Accepted are maps from strings to structs of `type` and `value`, as in tables that are read, or to text, numbers,
-    booleans or bytes; and structs of these. Nulls in them are properties that a message does not have.
+    Accepts maps from strings to structs of `type` and `value`, as in tables that are read, or to text, numbers,
+    booleans or bytes; and structs of these. Nulls in them are absent properties.
     """
     if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
         if pa.types.is_struct(kind.item_type):
@@ -96,7 +96,7 @@ def _typed(name: str, value: Mapping[str, Any]) -> Property:
 
 
 class Row(NamedTuple):
-    """One message to be posted; `number` counts the task's rows."""
+    """A message to post; `number` counts the task's rows."""
 
     number: int
     queue: str
@@ -105,14 +105,14 @@ class Row(NamedTuple):
 
 
 def row_guid(scope: str, row: Row) -> bytes:
-    """Derive a GUID from a row's identity: equal when it is posted again, and different from all others."""
+    """Derive a GUID from a row's identity: equal when posted again, and different from all others."""
     made = row_digest(scope, row.number, row.queue, row.payload, row.properties)
-    # Two bits hold the version of GUIDs, which is 1.
+    # Two bits hold the version of GUIDs, 1.
     return bytes([0x40 | made[0] & 0x3F]) + made[1:]
 
 
 class _Rows:
-    """Converter of rows to messages, which inspects the columns once for all rows."""
+    """Converter of rows to messages, which inspects the columns once."""
 
     def __init__(self, schema: StructType, options: PostOptions) -> None:
         used = StructType([each for each in schema if each.name in ("queue_uri", "payload", "properties")])
@@ -129,7 +129,7 @@ class _Rows:
             property_reader(self.kind)
 
     def of(self, batch: pa.RecordBatch, first: int) -> Iterator[Row]:
-        """Yield the rows of a batch. Raises ValueError for a row that cannot be made into a message."""
+        """Yield the rows of a batch. Raises ValueError for a row that does not make a message."""
         count = batch.num_rows
         payloads = batch.column("payload").to_pylist()
         queues = [self.options.queue] * count if self.options.queue else batch.column("queue_uri").to_pylist()
@@ -142,7 +142,7 @@ class _Rows:
 
 
 def queue_post(schema: StructType, options: Mapping[str, str]) -> Post:
-    """Return the posting of a query's rows to queues. Raises `BadOption`."""
+    """The posting of a query's rows to queues. Raises `BadOption`."""
     return partial(_post, _Rows(schema, PostOptions.parse(options)))
 
 
@@ -184,7 +184,7 @@ class _Task:
                 try:
                     await self._post_all(session, batches)
                 except (SessionLost, RequestFailed, Unusable, ValueError) as error:
-                    # Raised inside the nursery it would be wrapped in an exception group.
+                    # An exception raised inside the nursery would be wrapped in a group.
                     fault = error
                 nursery.cancel_scope.cancel()
         if fault is not None:
@@ -195,7 +195,7 @@ class _Task:
 
     async def _post_all(self, session: Session, batches: Iterator[pa.RecordBatch]) -> None:
         first = 0
-        # The query may take long to make the next batch: the session is kept alive meanwhile.
+        # The next batch may take long: the session is kept alive meanwhile.
         while (batch := await trio.to_thread.run_sync(next, batches, None)) is not None and not self.refused:
             for row in self.rows.of(batch, first):
                 if row.queue not in self._queues:

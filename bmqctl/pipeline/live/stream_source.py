@@ -4,16 +4,16 @@
     stream = stream.option("queue", "bmq://my.domain/prices?id=billing").load()
     stream.writeStream.option("checkpointLocation", "/data/checkpoint").start("/data/prices")
 
-At least once: a message is confirmed after Spark has committed its batch, not before. A killed driver leaves its
+Delivery is at least once: a message is confirmed after Spark has committed its batch. A killed driver leaves its
 messages unconfirmed, and the broker gives them to the next one. Options: `ConsumeOptions`.
 
-An offset has `run`, which names the session, `index`, the number of the session's messages so far, and `confirmed`, the
-number of confirmed ones. The last changes once a batch is committed and no other follows: Spark reports a committed
-batch only when it plans the next, so the source asks for one without messages. Offsets of an earlier session mean
-nothing for this one's messages: a batch planned but not finished by it is empty, and its messages come again.
+An offset has `run`, which names the session, `index`, the number of its messages so far, and `confirmed`, the number of
+confirmed ones. `confirmed` changes after a batch is committed even if no other follows: Spark reports a commit only
+when it plans the next batch, so the source asks for one without messages. Offsets of an earlier session do not apply to
+this one's messages: its unfinished batch is empty, and the messages come again.
 
-Spark gives the process that reads a stream 10 s to start, without a setting for that. On a very busy machine a query
-may end with "Python worker failed to connect back"; it can be started again, and has lost nothing.
+Spark gives the process that reads a stream a fixed 10 s to start. On a very busy machine a query may end with "Python
+worker failed to connect back"; it loses nothing, and can be started again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Offset = dict[str, Any]
 
 
 def stream_schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a stream. Raises BadOption for invalid options."""
+    """The columns of a stream. Raises BadOption for invalid options."""
     ConsumeOptions.parse(options)
     schema: StructType = from_arrow_schema(MESSAGE_SCHEMA)
     return schema
@@ -156,7 +156,7 @@ def _content(received: Received) -> tuple[Any, bytes | None, str | None]:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
+    """The requested columns. Raises BadOption for an unknown one."""
     known = {field.name: field.dataType for field in from_arrow_schema(MESSAGE_SCHEMA)}
     for field in schema:
         if field.name not in known:

@@ -1,4 +1,4 @@
-"""The options of streams from and to a topic of RocketMQ; the option `nameserver` distinguishes them from others."""
+"""The options of streams from and to a topic of RocketMQ; the option `nameserver` marks them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Start(StrEnum):
 
 
 class _Place(NamedTuple):
-    """The nameserver, and the time limits of one answer and of a broker's absence."""
+    """The nameserver, and the time limits of an answer and of a broker's absence."""
 
     host: str
     port: int
@@ -79,7 +79,7 @@ class TopicOptions:
 
 @dataclass(frozen=True, slots=True)
 class SendOptions:
-    """Options of sending, to the topic of `end` or, if it has none, to that of each row."""
+    """Options of sending, to the topic of `end` or, if it has none, to each row's."""
 
     end: RocketEnd
     window: int
@@ -89,7 +89,7 @@ class SendOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SendOptions:
         """Parse a writer's options, whose names are case-insensitive. Raises BadOption."""
-        # Spark adds these two to the options of a stream.
+        # Spark adds these two to a stream's options.
         given = _given(options, (*_PLACE, *_SEND), ignored=("checkpointlocation", "path"))
         place = _place(given)
         key = given.get("key", "")
@@ -98,12 +98,10 @@ class SendOptions:
 
 
 def is_topic(options: Mapping[str, str]) -> bool:
-    """Return True if the options name a nameserver of RocketMQ."""
     return any(name.lower() == "nameserver" for name in options)
 
 
 def check_topic(name: str) -> str:
-    """Return `name`. Raises BadOption if it is not a valid name of a topic."""
     if not is_topic_name(name):
         raise BadOption(f"topic: {name}: a topic has up to 127 of a-z, A-Z, 0-9, %, |, _ and -")
     return name

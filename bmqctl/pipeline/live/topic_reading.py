@@ -1,7 +1,7 @@
 """Reading of a topic by offsets: the bounds of its queues, and the messages between two offsets.
 
-Each call makes its connections, and ends them. While a nameserver or a broker is away, a call tries again for the
-`patience_s` of the options.
+Each call makes and ends its connections. While a nameserver or a broker is away, it tries again for the options'
+`patience_s`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from formats.rocketmq.remoting.bodies.routes import Permission
 __all__ = ["Bounds", "Range", "TopicFailed", "bounds_of", "commit_offsets", "read_piece", "read_range"]
 
 _PAUSE_S: Final = 0.5
-# Maximum number of messages read at once: a task holds no more than these and one answer.
+# Messages read at once: a task holds no more than these and one answer.
 _PIECE_MESSAGES: Final = 4096
 _PIECE_BYTES: Final = 16 << 20
 _PULLED_MAX: Final = 1024
-# Maximum number of empty answers: a broker answers at once for offsets that it has, and redirects from offsets that it
-# has no more.
+# Empty answers accepted: a broker answers at once for offsets that it has, and redirects from deleted ones.
 _EMPTY_MAX: Final = 3
 
 T = TypeVar("T")
 
 
 class TopicFailed(RuntimeError):
-    """Failure to read a topic; the text is one line."""
+    """Failure to read a topic; one line."""
 
 
 class Bounds(NamedTuple):
@@ -47,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Messages of one queue: from offset `begin` up to, but not including, `end`."""
+    """Messages [`begin`, `end`) of one queue."""
 
     broker_name: str
     queue_id: int
@@ -61,7 +60,7 @@ class Range(NamedTuple):
 
 
 def bounds_of(options: TopicOptions, start: Start | None) -> dict[str, Bounds]:
-    """Return the bounds of all queues, by BROKER/NUMBER; `start` is where a query begins, None for one that has begun.
+    """The bounds of all queues, by BROKER/NUMBER; `start` is where a query begins, None for one that has begun.
 
     Raises `TopicFailed`, also if there is no such topic.
     """
@@ -87,7 +86,7 @@ def bounds_of(options: TopicOptions, start: Start | None) -> dict[str, Bounds]:
 
 
 def commit_offsets(options: TopicOptions, offsets: Mapping[str, int]) -> None:
-    """Commit a group's offsets, to show its progress: a query itself begins where its checkpoint says."""
+    """Commit a group's offsets to show its progress; a query itself begins at its checkpoint."""
 
     async def commit(client: Client) -> None:
         for place in await _places(client, options):
@@ -99,7 +98,7 @@ def commit_offsets(options: TopicOptions, offsets: Mapping[str, int]) -> None:
 
 
 def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
-    """Yield the messages of a range, piece by piece. Raises `TopicFailed`, also for messages that are gone.
+    """Yield the messages of a range, piece by piece. Raises `TopicFailed`, also for deleted messages.
 
     Without `fails_on_loss`, missing messages are skipped.
     """
@@ -113,7 +112,7 @@ def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
             if place is None:
                 raise LinkLost(f"no master has queue {wanted.queue} of topic {options.topic}")
             puller = await _puller(client, options, place)
-            # A broker that has just started may not have entered all messages in its queues yet.
+            # A broker that has just started may still be entering messages in its queues.
             await puller.seek_end()
             if puller.offset >= wanted.end:
                 return await read_piece(puller, begin, wanted.end)
@@ -135,7 +134,7 @@ def read_range(options: TopicOptions, wanted: Range) -> Iterator[list[Record]]:
 
 
 async def read_piece(puller: QueuePuller, begin: int, end: int) -> tuple[list[Record], int]:
-    """Read from one offset on; return the messages, and the offset up to which these are complete."""
+    """Read from an offset; return the messages, and the offset up to which they are complete."""
     puller.offset = begin
     found: list[Record] = []
     size = empty = 0

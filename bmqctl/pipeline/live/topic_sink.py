@@ -3,8 +3,8 @@
     df.select("payload", "keys").write.format("bmq").mode("append").options(nameserver="mq:9876", topic="orders").save()
 
 Columns: `payload` (binary or string), optionally `properties` (a map or struct of texts, numbers and booleans), `keys`
-(a string, or a list of them), `tags`, `queue_id`, and `topic` if there is no option `topic` for all rows. Others are
-ignored. Rows without a queue go to all of the topic's queues in turn, or by the property of the option `key`.
+(a string, or a list of them), `tags`, `queue_id`, and `topic` without the option `topic`. Others are ignored. Rows
+without a queue go to all queues in turn, or by the property of the option `key`.
 
 Delivery is at least once, in the order of a task's rows for each queue: a task ends when all are acknowledged. A
 retried task sends its rows under the same unique ids, made from the batch, the task, and the row.
@@ -45,7 +45,7 @@ _PAUSE_S: Final = 0.5
 
 
 class Row(NamedTuple):
-    """One message to be sent; `number` counts the task's rows."""
+    """A message to send; `number` counts the task's rows."""
 
     number: int
     topic: str
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 class Rows:
-    """Converter of rows to messages, which inspects the columns once for all rows."""
+    """Converter of rows to messages, which inspects the columns once."""
 
     def __init__(self, schema: StructType, options: SendOptions) -> None:
         used = StructType([each for each in schema if each.name in _USED])
@@ -83,7 +83,7 @@ class Rows:
         self.names = list(kinds)
 
     def of(self, batch: pa.RecordBatch, first: int) -> Iterator[Row]:
-        """Yield the rows of a batch. Raises ValueError for a row that cannot be made into a message."""
+        """Yield the rows of a batch. Raises ValueError for a row that does not make a message."""
         columns = {name: batch.column(name).to_pylist() for name in self.names}
         for at in range(batch.num_rows):
             values = {name: column[at] for name, column in columns.items()}
@@ -121,7 +121,7 @@ def _text(value: object) -> str:
 
 
 def topic_post(schema: StructType, options: Mapping[str, str]) -> Post:
-    """Return the sending of a query's rows to topics. Raises `BadOption`."""
+    """The sending of a query's rows to topics. Raises `BadOption`."""
     return partial(send_rows, Rows(schema, SendOptions.parse(options)))
 
 
@@ -139,14 +139,14 @@ def send_rows(rows: Rows, scope: str, batches: Iterator[pa.RecordBatch]) -> Post
 
 
 class _Topic(NamedTuple):
-    """The queues of a topic: their number, and the lane of the first."""
+    """The number of a topic's queues, and the lane of the first."""
 
     begin: int
     size: int
 
 
 class _Task:
-    """The rows of a task, as the source of a bridge to one or several topics."""
+    """The rows of a task, as the source of a bridge to topics."""
 
     def __init__(self, rows: Rows, scope: str) -> None:
         self.posted = Posted()
@@ -159,13 +159,12 @@ class _Task:
 
     @property
     def window(self) -> int:
-        """The number of messages that may be unacknowledged."""
+        """The limit of unacknowledged messages."""
         return self._rows.options.window
 
     async def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Send batch after batch."""
         first = 0
-        # The query may take long to make the next batch.
+        # The next batch may take long.
         while not self.fault and (batch := await trio.to_thread.run_sync(next, batches, None)) is not None:
             rows = list(self._rows.of(batch, first))
             first += batch.num_rows
@@ -207,7 +206,7 @@ class _Task:
             await trio.sleep(min(_PAUSE_S, options.patience_s))
 
     def item(self, row: Row) -> tuple[int, CarriedMessage]:
-        """Return the lane and the message of a row. Raises ValueError if it cannot be sent."""
+        """The lane and the message of a row. Raises ValueError if it cannot be sent."""
         topic = self._topics[row.topic]
         if row.queue_id is not None:
             if not 0 <= row.queue_id < topic.size:
@@ -241,7 +240,6 @@ class _BatchSource:
         await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
-        """Count acknowledged rows."""
         posted = self._task.posted
         posted.messages += len(items)
         for item in items:
@@ -267,9 +265,9 @@ class _BatchSource:
 
 
 def row_id(scope: str, row: Row) -> str:
-    """Derive a unique id from a row's identity: equal when it is sent again, and different from all others.
+    """Derive a unique id from a row's identity: equal when sent again, and different from all others.
 
-    Its time is the start of a month, which is never later than the time at which the message is stored.
+    Its time is the start of a month, never later than the message's storing time.
     """
     made = bytearray(row_digest(scope, row.number, row.topic, row.payload, row.properties))
     made[10:14] = bytes(4)

@@ -3,9 +3,9 @@
     stream = spark.readStream.format("bmq").options(nameserver="10.0.0.5:9876", topic="orders", group="lake").load()
     stream.writeStream.option("checkpointLocation", "/data/checkpoint").start("/data/orders")
 
-Exactly once, into a sink that takes a batch once: an offset of the stream has the offset of each queue, and a batch has
-the messages between two of them, so it can be read again unchanged. The offsets are in Spark's checkpoint. The group's
-committed offsets show a query's progress, and where a query without a checkpoint begins. Options: `TopicOptions`.
+Delivery is exactly once, into a sink that takes a batch once: a stream's offset has the offset of each queue, so the
+batch between two of them can be read again unchanged. Spark's checkpoint has the offsets. The group's committed offsets
+show a query's progress, and where one without a checkpoint begins. Options: `TopicOptions`.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _Content = tuple[bytes | None, str | None]
 
 
 def topic_stream_schema(options: Mapping[str, str]) -> StructType:
-    """Return the columns of a stream. Raises BadOption for invalid options."""
+    """The columns of a stream. Raises BadOption for invalid options."""
     TopicOptions.parse(options)
     schema: StructType = from_arrow_schema(TOPIC_SCHEMA)
     return schema
 
 
 def share(start: Offset, ends: Offset, most: int) -> Offset:
-    """Return the end of a batch of at most `most` messages, shared among the queues in proportion to their messages."""
+    """The end of a batch of at most `most` messages, divided in proportion to the queues' messages."""
     waiting = {queue: max(0, end - start.get(queue, 0)) for queue, end in ends.items()}
     total = sum(waiting.values())
     if total <= most:
@@ -83,8 +83,6 @@ def share(start: Offset, ends: Offset, most: int) -> Offset:
 
 
 class Part(InputPartition):
-    """The messages of one task."""
-
     def __init__(self, wanted: Range) -> None:
         super().__init__(None)
         self.wanted = wanted
@@ -142,10 +140,10 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         commit_offsets(self.options, end)
 
     def stop(self) -> None:
-        """End the query; there is no connection between calls."""
+        """Do nothing: there is no connection between calls."""
 
     def _check(self, queue: str, begin: int, bounds: Bounds) -> None:
-        """Raise `TopicFailed` if messages to be read are gone, or others have come in their place."""
+        """Raise `TopicFailed` if messages to be read were deleted or replaced."""
         if not self.options.fails_on_loss or bounds.first <= begin <= bounds.end:
             return
         has = f"begins with message {bounds.first}" if begin < bounds.first else f"ends with message {bounds.end}"
@@ -155,7 +153,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _batches(self, broker_name: str, records: list[Record]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of messages; a batch ends with the message whose body, decompressed, makes it large."""
+        """Yield the rows of messages; a batch ends with the message whose decompressed body makes it large."""
         contents: list[_Content] = []
         begin = size = 0
         for number, record in enumerate(records, 1):
@@ -190,7 +188,7 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _content(record: Record) -> _Content:
-    """Return the body as it was sent, or the reason why there is none."""
+    """The body as sent, or the reason for its absence."""
     if not record.is_body_sound:
         return None, "the body's checksum differs"
     if record.system_flags & _INNER_BATCH:
@@ -203,7 +201,7 @@ def _content(record: Record) -> _Content:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
+    """The requested columns. Raises BadOption for an unknown one."""
     known = {field.name: field.dataType for field in from_arrow_schema(TOPIC_SCHEMA)}
     for field in schema:
         if field.name not in known:

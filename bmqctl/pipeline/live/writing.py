@@ -1,4 +1,4 @@
-"""Writers of Spark's rows as messages, and what their tasks report."""
+"""Writers of Spark's rows as messages, and the reports of their tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PostFailed(RuntimeError):
 
 @dataclass
 class Posted(WriterCommitMessage):
-    """The output of a task: messages, and the bytes of their payloads."""
+    """A task's output: messages, and the bytes of their payloads."""
 
     messages: int = 0
     payload_bytes: int = 0
@@ -35,7 +35,7 @@ Post = Callable[[str, Iterator[pa.RecordBatch]], Posted]
 
 
 def row_digest(scope: str, number: int, target: str, payload: bytes, properties: object) -> bytes:
-    """Return 16 bytes for a row of the task `scope`: equal when it is posted again, and different from all others."""
+    """16 bytes for a row of the task `scope`: equal when posted again, and different from all others."""
     digest = hashlib.blake2b(digest_size=16)
     for part in (scope, number, target, len(payload), payload, properties):
         digest.update(part if isinstance(part, bytes) else f"{part!r};".encode())

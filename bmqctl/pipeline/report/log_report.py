@@ -1,7 +1,7 @@
 """The job of `bmqctl spark-report` on RocketMQ's stores: topics, keys, groups, retries and dead letters.
 
-Spark reduces messages to counts by topic and time. A store has each group's present progress only: the lag over time is
-that of the messages that wait now, by the times at which they were stored.
+Spark reduces messages to counts by topic and time. A store has only the groups' present progress, so the lag over time
+counts the messages that wait now, by storing time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class HotKey:
 
 @dataclass(frozen=True)
 class GroupLag:
-    """Messages of a topic that wait for a group; `over_time` counts by the end of each bucket how many were stored.
+    """A topic's messages that wait for a group; `over_time` counts those stored by the end of each bucket.
 
     `oldest_s` is the age of the oldest one at the end of the report's time.
     """
@@ -80,7 +80,7 @@ class GroupLag:
 
 @dataclass(frozen=True)
 class Retries:
-    """Messages that a group sent back, by the number of times, and messages that it gave up."""
+    """Messages that a group sent back, by the number of times, and those that it gave up."""
 
     group: str
     retried: int
@@ -107,7 +107,6 @@ class LogReport:
     account: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON."""
         return asdict(self)
 
 
@@ -121,7 +120,7 @@ class LogReportRequest:
         report = _Making(open_session(context), self.request, on_progress).report()
         account = account_of(context, self.request, on_progress)
         if account.is_sound and not self.request.of_export:
-            # The lag of groups is counted by consume queues, which may be damaged beside a sound log.
+            # Consume queues, from which lag is counted, may be damaged beside a sound log.
             queues = account_of_stores(context, self.request.sources, on_progress, Table.GROUPS)
             account.add(queues)
         return replace(report, account=account.as_json(), notes=[*report.notes, *loss_notes(account)])
@@ -185,7 +184,7 @@ class _Making:
         return exported_table(self.session, output, manifest, "messages").select(*_MESSAGE_COLUMNS)
 
     def _topics(self, time: TimeLine) -> list[TopicTraffic]:
-        """Return the topics, most messages first."""
+        """The topics, most messages first."""
         counts = self.messages.groupBy("topic", "kind", _bucket(time).alias("bucket")).agg(
             f.count("*"), f.sum("body_size"), f.sum("size")
         )
@@ -212,14 +211,14 @@ class _Making:
         ]
 
     def _keys(self) -> list[HotKey]:
-        """Return the most frequent keys of applications' messages."""
+        """The most frequent keys of applications' messages."""
         wanted = self.messages.where(f.col("kind").isin([kind.value for kind in _OF_APPLICATIONS]))
         counted = wanted.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").count()
         most = counted.orderBy(f.desc("count"), "topic", "key").limit(self.request.series_max)
         return [HotKey(*row) for row in most.collect()]
 
     def _retries(self) -> list[Retries]:
-        """Return the groups that sent messages back, most messages first."""
+        """The groups that sent messages back, most messages first."""
         sent_back = self.messages.where(f.col("kind").isin([TopicKind.RETRY.value, TopicKind.DEAD_LETTERS.value]))
         by_times: dict[str, dict[int, int]] = {}
         dead: dict[str, int] = {}
@@ -242,7 +241,7 @@ class _Making:
         return sorted(found, key=lambda each: (-each.dead, -each.retried, each.group))
 
     def _groups(self, time: TimeLine) -> list[GroupLag]:
-        """Return the progress of groups, most lag first."""
+        """The progress of groups, most lag first."""
         progress = self.session.read.format("bmq").option("table", "groups").load(list(self.request.sources))
         totals = progress.groupBy("group", "topic").agg(
             f.count("*"), f.sum("lag"), f.min(f.unix_timestamp("waiting_since"))
@@ -263,7 +262,7 @@ class _Making:
         ]
 
     def _waiting(self, progress: DataFrame, time: TimeLine) -> dict[tuple[str, str], list[int]]:
-        """Return the numbers of messages that wait for each group and topic, by the end of each bucket."""
+        """Messages waiting for each group and topic, by the end of each bucket."""
         following = f.greatest(f.coalesce("offset", f.lit(0)), f.coalesce("min_offset", f.lit(0))).alias("following")
         late = progress.where("lag > 0").select("broker", "group", "topic", "queue_id", following)
         waiting = self.messages.join(f.broadcast(late), ["broker", "topic", "queue_id"])

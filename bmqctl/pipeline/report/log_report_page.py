@@ -1,4 +1,4 @@
-"""A report on RocketMQ's stores as one self-contained HTML page: it needs no network and no other files."""
+"""A report on RocketMQ's stores as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def log_report_page(report: LogReport) -> str:
 
 
 def _sections(report: LogReport) -> list[str]:
-    """Return the parts of the page: plots and tables."""
     topics = [(topic.topic, topic.arrivals) for topic in report.topics if topic.arrivals]
     rates = [(name, [count / report.bucket_s for count in counts]) for name, counts in topics]
     lags = [(f"{each.group} of {each.topic}", each.over_time) for each in report.groups if each.over_time]
@@ -91,7 +90,7 @@ def _sections(report: LogReport) -> list[str]:
 
 
 def _style() -> str:
-    """Return the style of the page about queues."""
+    """The style of the page about queues."""
     page = files("bmqctl.pipeline.report").joinpath("report_page.html").read_text()
     return page.partition("<style>")[2].partition("</style>")[0]
 

@@ -1,7 +1,7 @@
 """The job of `bmqctl spark-report`: the outcomes of a store's messages, summed up by Spark.
 
-Spark reduces messages and confirms to counts by queue, app, time and latency. These are few, however many
-messages there are, and percentiles computed from them are exact. Times are in whole seconds, as in the files.
+Spark reduces messages and confirms to counts by queue, app, time and latency. These are few however many messages there
+are, and give exact percentiles. Times are in whole seconds, as in the files.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _CONFIRM_COLUMNS = ("queue_uri", "queue_key", "app_id", "app_key", "confirm_time
 
 
 class NothingToReport(Exception):
-    """The sources lack messages, or tables that a report needs; one line."""
+    """Error that the sources lack messages, or tables that a report needs; one line."""
 
 
 @dataclass(frozen=True)
 class ReportRequest:
     """The sources of a report: stores, or (`of_export`) the directory of one export.
 
-    At most `series_max` queues are shown over time individually.
+    At most `series_max` queues have their own series.
     """
 
     sources: tuple[str, ...]
@@ -60,14 +60,14 @@ class ReportRequest:
 
 
 def account_of(context: SparkContext, request: ReportRequest, on_progress: OnProgress) -> Account:
-    """Return the account of the stores, of an export's when it was written. Raises StoreError or OutputError."""
+    """The account of the stores, or of an export's at the time of writing. Raises StoreError or OutputError."""
     if request.of_export:
         return account_of_export(need_manifest(open_output(request.sources[0])))
     return account_of_stores(context, request.sources, on_progress)
 
 
 def loss_notes(account: Account) -> list[str]:
-    """Return a note on the damaged or missing parts of the store, if there are any."""
+    """A note on the damaged or missing parts of the store, if there are any."""
     return [] if account.is_sound else [f"The numbers lack what cannot be read of the store: {account.words()}."]
 
 
@@ -137,7 +137,6 @@ def _message_groups(messages: DataFrame, time: TimeLine) -> list[Messages]:
 
 
 def _pending(messages: DataFrame) -> dict[tuple[str, str], int]:
-    """Count messages yet to be confirmed, by queue and app."""
     waiting = messages.where(f.size("pending_apps") > 0).select(_queue(), f.explode("pending_apps").alias("app"))
     return {(row.queue, row.app): row["count"] for row in waiting.groupBy("queue", "app").count().collect()}
 

@@ -1,8 +1,7 @@
 """The plots of a report as Plotly figures.
 
-A figure may hold more than is shown at once: each trace of such a figure has the index of its choice as `meta`, and
-`Plot.choices` names them. Colours follow the theme: traces have none of their own but take them in order from the
-figure's colorway, and `Plot.colors` names the theme's colours used.
+A figure may have choices: its traces have the index of their choice as `meta`, and `Plot.choices` names them. Traces
+have no colours of their own but take them in order from the figure's colorway; `Plot.colors` names those of the theme.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from bmqctl.pipeline.report.report_model import Latency, Report, Series
 __all__ = ["LINES", "ROWS", "THEMES", "Plot", "duration", "plots"]
 
 LINES = 9
-"""Number of queues in the backlog plot, besides their sum."""
+"""Queues in the backlog plot, besides their sum."""
 
 ROWS = 10
-"""Number of rows in plots with a row for each app or queue."""
+"""Rows in plots with a row for each app or queue."""
 
 _NAME_LENGTH = 48
 _BARS_MIN = 8
@@ -32,7 +31,7 @@ _TICKS_MAX = 5
 _TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _UNITS_S = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _FAMILY = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
-_FILLED = {"fill": "tozeroy", "fillcolor": "rgba(84,134,246,0.13)"}  # of the blue of both themes
+_FILLED = {"fill": "tozeroy", "fillcolor": "rgba(84,134,246,0.13)"}  # the blue of both themes
 _COUNT_MIN = 4  # an axis of counts reaches it, so that its ticks are whole
 
 _OUTCOME_COLORS = {
@@ -49,7 +48,7 @@ _LINE_COLORS = ("blue", "orange", "teal", "violet", "amber", "pink", "cyan", "gr
 
 @dataclass(frozen=True)
 class Theme:
-    """A theme: colours by name, and the template of all figures."""
+    """Colours by name, and the template of all figures."""
 
     ink: str
     soft: str
@@ -163,7 +162,7 @@ def _short(queue: str) -> str:
 
 
 def _label(name: str) -> str:
-    """Shorten a name to fit a phone by omitting its middle, as text that Plotly does not interpret."""
+    """Omit the middle of a name to fit a phone, as text that Plotly does not interpret."""
     if len(name) > _NAME_LENGTH:
         half = _NAME_LENGTH // 2
         name = f"{name[: half - 1]}…{name[-half:]}"
@@ -224,7 +223,6 @@ def _over_time(report: Report, data: Sequence[go.Scatter], colors: Sequence[str]
 
 
 def _throughput(report: Report) -> Plot:
-    """Plot rates per second, of all queues or of one."""
     choices: list[tuple[str, Series]] = [("All queues", report.series)]
     choices += [(_short(queue.queue), queue.series) for queue in report.queues if queue.series]
     data = []
@@ -276,7 +274,6 @@ def _rows(data: Sequence[go.Bar | go.Scatter], colors: Sequence[str], names: Seq
 
 
 def _latency(report: Report) -> Plot:
-    """Plot the percentiles of the slowest apps."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency][:ROWS]
     if not timed:
         return _empty("These files contain no confirm with a latency.")
@@ -331,7 +328,7 @@ def _confirmed_after(seconds: int) -> str:
 
 
 def _ticks(most_s: int) -> list[int]:
-    """Return round times from 0 to at least `most_s`."""
+    """Round times from 0 to at least `most_s`."""
     whole_days = -(-most_s // (86400 * _TICKS_MAX)) * 86400
     step = next((step for step in _TICK_STEPS_S if step * _TICKS_MAX >= most_s), whole_days)
     return [*range(0, most_s + step, step)]
@@ -377,7 +374,7 @@ def _bars(place: int, latency: Latency) -> go.Bar:
 
 
 def _outcomes(report: Report) -> Plot:
-    """Plot the outcomes of the messages of the busiest queues, as shares."""
+    """Plot the outcomes of the busiest queues' messages, as shares."""
     shown = [queue for queue in report.queues if queue.messages][:ROWS]
     if not shown:
         return _empty("No messages.")

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 BUCKETS = 180
-"""Approximate number of points in a plot over time."""
+"""The approximate number of points in a plot over time."""
 
 BARS = 40
 _WIDTHS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
@@ -51,7 +51,7 @@ class TimeLine(NamedTuple):
 
 
 class Messages(NamedTuple):
-    """Messages that are alike: their count, their bytes, and the time buckets of their arrival and removal.
+    """Similar messages: their count, their bytes, and the time buckets of their arrival and removal.
 
     `posted` and `stored` are the bytes of the `readable` ones; `oldest_s` is the arrival of the first.
     """
@@ -70,7 +70,7 @@ class Messages(NamedTuple):
 
 
 class Confirms(NamedTuple):
-    """Confirms of one app that are alike; `latency_s` is None if the message is not in the files."""
+    """Similar confirms of one app; `latency_s` is None if the files lack the message."""
 
     queue: str
     app: str
@@ -121,8 +121,9 @@ class QueueReport:
 
 @dataclass(frozen=True)
 class AppReport:
-    """An app of a queue. `rejected` messages were given up after the last delivery attempt; `pending` ones are yet
-    to be confirmed."""
+    """An app of a queue. `rejected` messages were given up after the last delivery attempt; `pending` ones await a
+    confirm.
+    """
 
     queue: str
     app: str
@@ -168,15 +169,14 @@ class Report:
     apps: list[AppReport]
     compression: list[CompressionReport]
     notes: list[str]  # limitations of the numbers
-    account: dict[str, Any] = field(default_factory=dict)  # of what was read of the store
+    account: dict[str, Any] = field(default_factory=dict)  # of the store
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON, for programs and for the page."""
         return asdict(self)
 
 
 def latency_of(seconds: Mapping[int, int]) -> Latency | None:
-    """Compute the latency from the count of each number of seconds; None if there are none."""
+    """The latency from the count of each number of seconds; None if there are none."""
     count = sum(seconds.values())
     if not count:
         return None
@@ -194,7 +194,7 @@ def latency_of(seconds: Mapping[int, int]) -> Latency | None:
 
 
 def _bars(ordered: list[tuple[int, int]], p999_s: int) -> list[tuple[int, int, int]]:
-    """Return at most `BARS` bars of one width, except the last, which has the slowest thousandth."""
+    """Bars of one width, at most `BARS`, except the last, which has the slowest thousandth."""
     low, last = min(0, ordered[0][0]), ordered[-1][0]
     width = next((width for width in _WIDTHS_S if p999_s - low < BARS * width), (p999_s - low) // BARS + 1)
     counts = [0] * ((p999_s - low) // width + 1)
@@ -206,8 +206,6 @@ def _bars(ordered: list[tuple[int, int]], p999_s: int) -> list[tuple[int, int, i
 
 
 class _Flow:
-    """Counts of arrivals, removals and confirms in each bucket."""
-
     def __init__(self, time: TimeLine) -> None:
         self.time = time
         self.arrivals: Counter[int] = Counter()
@@ -301,7 +299,6 @@ def _queues(groups: list[Messages], flows: dict[str, _Flow], time: TimeLine, ser
 
 
 def _apps(confirms: list[Confirms], pending: Mapping[tuple[str, str], int]) -> list[AppReport]:
-    """Return the apps, the slowest first."""
     by_app: dict[tuple[str, str], list[Confirms]] = {app: [] for app in pending}
     for confirm in confirms:
         by_app.setdefault((confirm.queue, confirm.app), []).append(confirm)
@@ -334,7 +331,6 @@ def _apps(confirms: list[Confirms], pending: Mapping[tuple[str, str], int]) -> l
 
 
 def _compression(groups: list[Messages]) -> list[CompressionReport]:
-    """Return compression by stored size, the largest first."""
     sums: dict[tuple[str, str], Counter[str]] = {}
     for group in groups:
         its_sums = sums.setdefault((group.queue, group.compression or "unknown"), Counter())

@@ -1,4 +1,4 @@
-"""A report as one self-contained HTML page: it needs no network and no other files."""
+"""A report as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["report_page"]
 
 
 def report_page(report: Report) -> str:
-    """Return the page, which includes its data as JSON and the library that draws it."""
+    """The page, which includes its data as JSON and the library that draws it."""
     data = {
         "report": _told_in_words(report),
         "plots": {
@@ -29,7 +29,7 @@ def report_page(report: Report) -> str:
         },
         "templates": {name: theme.template().to_plotly_json() for name, theme in THEMES.items()},
     }
-    # Within a script element only "<" could end it; in JSON it occurs only in strings, where it may be escaped.
+    # Only "<" could end a script element; JSON has it only in strings, where it may be escaped.
     text = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     template = files("bmqctl.pipeline.report").joinpath("report_page.html").read_text()
     before, between, after = template.replace("@PLOTLY@", "@DATA@").split("@DATA@")
@@ -37,7 +37,7 @@ def report_page(report: Report) -> str:
 
 
 def _told_in_words(report: Report) -> dict[str, Any]:
-    """Return the report as JSON without the data that only the plots show: the plots have it."""
+    """The report as JSON without the data that only the plots show."""
     queues = [replace(queue, series=None) for queue in report.queues]
     apps = [
         replace(app, latency=replace(app.latency, bars=[])) if app.latency is not None else app for app in report.apps

@@ -1,8 +1,8 @@
 """Places in a commit log where reading can begin.
 
-The body of a message may look like a record, so records cannot be found from an arbitrary offset. The entries of
-consume queues name records. Each named record is compared with its queue, since an entry may be damaged. Without
-entries, reading begins at the start of the file: no record extends over two files.
+A message's body may look like a record, so records cannot be found from an arbitrary offset; entries of consume queues
+name them. Each named record is compared with its queue, since an entry may be damaged. Without entries, reading begins
+at the start of the file: no record spans two files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEPS_BACK: Final = 4
 
 
 def queues_of(root: Path) -> list[QueueFiles]:
-    """Return the consume queues of the store `root`; none if they cannot be listed."""
+    """The consume queues of the store `root`; none if they cannot be listed."""
     try:
         return StoreFiles(root, (), ()).queues()
     except NotAStoreFile:
@@ -35,7 +35,7 @@ def queues_of(root: Path) -> list[QueueFiles]:
 
 
 def anchor(files: Sequence[LogFile], queues: Iterable[QueueFiles], offset: int) -> int:
-    """Return the offset of a record, or of a file's start, at or before `offset`, which is in one of `files`."""
+    """The offset of a record, or of a file's start, at or before `offset`, which is in one of `files`."""
     file = next(file for file in files if file.begin <= offset < file.end)
     best = file.begin
     for number, queue in enumerate(queues):
@@ -48,7 +48,7 @@ def anchor(files: Sequence[LogFile], queues: Iterable[QueueFiles], offset: int) 
 
 
 def _record_of(queue: QueueFiles, file: LogFile, offset: int) -> int | None:
-    """Return the offset of the last record of a queue at or before `offset` in a file."""
+    """The offset of a queue's last record at or before `offset` in a file."""
     low, high = queue.begin // _ENTRY_BYTES, queue.files[-1].end // _ENTRY_BYTES
     first = low
     while low < high:
@@ -74,7 +74,7 @@ def _is_of(found: LogRecords, queue: QueueFiles, index: int) -> bool:
 
 
 def _entry(queue: QueueFiles, index: int) -> ConsumeQueueEntry | None:
-    """Return an entry of a queue; None if it was not written, or is not available."""
+    """An entry of a queue; None if unwritten or unavailable."""
     at = index * _ENTRY_BYTES
     for file in queue.files:
         if file.begin <= at < file.end:

@@ -20,7 +20,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class LogBounds:
-    """Bounds of messages, None is everything. Times are in milliseconds; they and offsets are inclusive."""
+    """Inclusive bounds of messages; None is unbounded. Times are in milliseconds."""
 
     brokers: frozenset[str] | None = None
     topics: frozenset[str] | None = None
@@ -32,7 +32,6 @@ class LogBounds:
 
     @property
     def is_empty(self) -> bool:
-        """True if they exclude each other."""
         spans = ((self.since_ms, self.until_ms), (self.first, self.last))
         return any(low is not None and high is not None and low > high for low, high in spans) or any(
             values is not None and not values for values in (self.brokers, self.topics, self.queue_ids)
@@ -68,7 +67,7 @@ def _milliseconds(value: datetime) -> int:
 
 
 def _span(filters: Iterable[Filter], name: str, number: Any) -> tuple[int | None, int | None]:
-    """The least and the greatest value that a column may have, both inclusive."""
+    """The inclusive bounds of a column's values."""
     lows, highs = [], []
     for one in filters:
         value = getattr(one, "value", None)

@@ -1,8 +1,8 @@
 """Brokers, whose logs are read from their replicas' stores.
 
-Replicas of a broker have the same bytes at the same offsets of the log. A controller's identity shows which replicas
-belong together, and otherwise common bytes do. Where logs differ, the one with the newest epoch counts: another is read
-up to where they part.
+A broker's replicas have the same bytes at the same offsets of the log. A controller's identity shows which replicas
+belong together; without one, common bytes do. The log with the newest epoch leads: another is read up to where they
+diverge.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _EPOCHS_BYTES_MAX: Final = 1 << 22
 
 @dataclass(frozen=True)
 class ReplicaLog:
-    """The commit log in one store. From the offset `limit` on, its records are not those of the broker."""
+    """The commit log in one store. Its records from the offset `limit` on are not the broker's."""
 
     root: Path
     files: tuple[LogFile, ...]
@@ -46,7 +46,7 @@ class ReplicaLog:
     limit: int = OFFSET_MAX
 
     def over(self, begin: int, end: int) -> ReplicaLog:
-        """Return the log with only those files that have a part of the range."""
+        """The log with only those files that have a part of the range."""
         return replace(self, files=tuple(file for file in self.files if file.begin < end and file.end > begin))
 
     def end(self) -> int:
@@ -61,7 +61,7 @@ class ReplicaLog:
         return self.files[0].begin if self.files else 0
 
     def written_to(self) -> int:
-        """The offset after the last record, or after damaged bytes that follow it. Raises `OSError`."""
+        """The offset after the last record or the damaged bytes after it. Raises `OSError`."""
         end = self.end()
         files = [file for file in self.files if file.end > end]
         for chunk in LogScan(files, end, exact=True).chunks():
@@ -71,23 +71,23 @@ class ReplicaLog:
 
 @dataclass(frozen=True)
 class Broker:
-    """A broker: its replicas' logs, the one that counts first."""
+    """A broker: its replicas' logs, the leading one first."""
 
     name: str
     logs: tuple[ReplicaLog, ...]
 
     @property
     def epochs(self) -> tuple[EpochEntry, ...]:
-        """The epochs of the log that counts."""
+        """The epochs of the leading log."""
         return self.logs[0].epochs
 
     def over(self, begin: int, end: int) -> Broker:
-        """Return the broker with only those files that have a part of the range."""
+        """The broker with only those files that have a part of the range."""
         return replace(self, logs=tuple(log.over(begin, end) for log in self.logs))
 
 
 def is_rocketmq(paths: Iterable[str]) -> bool:
-    """Return whether the paths are RocketMQ's stores. Raises StoreError if some are, but others are not."""
+    """Return whether the paths are RocketMQ's stores. Raises StoreError if only some are."""
     found = find_stores(paths)
     others = [path for path in found if store_of(path) is None]
     if found and others and len(others) < len(found):
@@ -96,7 +96,7 @@ def is_rocketmq(paths: Iterable[str]) -> bool:
 
 
 def find_brokers(paths: Iterable[str]) -> list[Broker]:
-    """Return the brokers of the stores `paths`, in their order. Raises StoreError."""
+    """The brokers of the stores `paths`, in their order. Raises StoreError."""
     roots = {root.absolute(): None for path in find_stores(paths) if (root := store_of(path)) is not None}
     try:
         logs = [_open(root) for root in roots]
@@ -120,10 +120,7 @@ def find_brokers(paths: Iterable[str]) -> list[Broker]:
 
 
 def find_gone(paths: Iterable[str]) -> Account:
-    """Account for messages that consume queues name, but that lie after the end of every replica's log.
-
-    Raises StoreError.
-    """
+    """Account for messages that consume queues name after the end of every replica's log. Raises StoreError."""
     account = Account()
     for broker in find_brokers(paths):
         try:
@@ -162,7 +159,7 @@ def _read(path: Path, size: int) -> bytes:
 
 
 def _epochs(data: bytes) -> tuple[EpochEntry, ...]:
-    """Return the epochs in a file; none if there is no file, or a damaged one."""
+    """The epochs in a file; none if it is missing or damaged."""
     try:
         return tuple(decode_epochs(data))
     except FormatError:
@@ -182,7 +179,7 @@ def _name(group: Sequence[ReplicaLog]) -> str:
 
 
 def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
-    """Return the logs with the one that counts first, each with its limit."""
+    """The logs with the leading one first, each with its limit."""
     if len(group) == 1:
         return group
     ends = {log.root: log.end() for log in group}
@@ -191,9 +188,9 @@ def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
 
 
 def limit_of(epochs: Sequence[EpochEntry], leading: Sequence[EpochEntry]) -> int:
-    """Return the offset up to which a log with `epochs` equals a log with the epochs `leading`.
+    """The offset up to which a log with `epochs` equals a log with the epochs `leading`.
 
-    It is the end of the last epoch that both have from the same offset on, in the log in which it ends first.
+    It is the earlier end of the last epoch that both have from the same offset on.
     """
     if not epochs or not leading:
         return OFFSET_MAX
@@ -226,7 +223,7 @@ def _are_replicas(one: ReplicaLog, other: ReplicaLog) -> bool:
 
 
 def _compared(one: ReplicaLog, other: ReplicaLog) -> tuple[int, int]:
-    """Return the number of common places of two logs with the same record, and of all compared ones with records."""
+    """The number of common places of two logs with the same record, and of all compared ones with records."""
     leading, behind = sorted((one, other), key=lambda log: log.epochs[-1].epoch if log.epochs else 0, reverse=True)
     limit = limit_of(behind.epochs, leading.epochs)
     theirs = {file.begin: file for file in other.files}

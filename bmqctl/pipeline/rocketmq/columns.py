@@ -1,4 +1,4 @@
-"""Columns of records of a commit log, as Arrow arrays, many records at a time."""
+"""Columns of commit log records as Arrow arrays."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ _COMPRESSION_BITS: Final = int(SystemFlag.COMPRESSED) | 0b111 << 8
 
 
 class RecordColumns:
-    """Makes the columns of a broker's records."""
-
     def __init__(self, broker: str, epochs: Sequence[EpochEntry]) -> None:
         self._broker = broker
         self._epoch_starts = np.array([epoch.start_offset for epoch in epochs], np.int64)
@@ -37,7 +35,7 @@ class RecordColumns:
         self._hosts = Labels(lambda host: host_text(host.to_bytes(_HOST_BYTES, "big")))
 
     def arrays(self, records: LogRecords, fields: pa.Schema) -> dict[str, pa.Array]:
-        """Return the columns of `fields` that records have, by name."""
+        """The columns of `fields` that records have, by name."""
         made = _Made(records)
         return {field.name: self._array(made, field.name, field.type) for field in fields if field.name in _MAKERS}
 
@@ -98,7 +96,7 @@ class _Made:
         return pa.repeat(texts[0], len(self.records)) if len(texts) == 1 else texts.take(self.topics.indices)
 
     def host_numbers(self, name: str) -> NDArray[np.uint64] | None:
-        """Return packed hosts as numbers; None if some are of IPv6."""
+        """Packed hosts as numbers; None if some are of IPv6."""
         if (self.records.flags & _HOST_V6).any():
             return None
         packed = np.ascontiguousarray(self.records.fronts[name])

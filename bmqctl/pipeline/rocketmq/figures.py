@@ -1,7 +1,7 @@
 """The tables `groups`, `topics` and `queues`, from a broker's consume queues and tables.
 
-For each queue, the replica that has it furthest counts. Messages in the log that are not yet in a consume queue are
-added: a broker that crashed adds them when it starts again.
+For each queue, the most advanced replica counts. Messages in the log that no consume queue has yet are added, as a
+crashed broker adds them when it starts again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DISPATCHED = (Transaction.NONE, Transaction.COMMIT)
 
 @dataclass(frozen=True)
 class _Queue:
-    """The figures of a queue, with their files; None if there are none."""
+    """The figures of a queue, with their files, if any."""
 
     figures: QueueFigures
     log: ReplicaLog
@@ -85,7 +85,7 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
         files = {(each.topic, each.queue_id): each for each in store.queues()}
         losses = find_losses(store)
         if not losses.queues.entered_to:
-            # A broker that starts enters all messages: they are counted as the rest, and none is missing.
+            # A starting broker enters all messages: they count as the rest, and none is missing.
             losses = replace(losses, queues=LoggedQueues())
         for figures in read_queues(store, losses):
             place = figures.topic, figures.queue_id
@@ -103,7 +103,7 @@ def _add_rest(log: ReplicaLog, queues: dict[Place, _Queue]) -> None:
         records = chunk.records
         numbers = records.front("queue_offset")
         is_dispatched = np.isin(records.flags & TRANSACTION_MASK, _DISPATCHED)
-        # No queue has an offset beyond those of its files' bytes.
+        # No queue's files reach offsets beyond this.
         is_dispatched &= (numbers >= 0) & (numbers < _OFFSETS_MAX)
         records = records if is_dispatched.all() else records.where(is_dispatched)
         for place, number, size, time in _rest(records):
@@ -149,7 +149,6 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
 
 
 def _offsets(data: bytes) -> ConsumerOffsets:
-    """Return the offsets of all groups by queue. Raises FormatError."""
     found = CONSUMER_OFFSETS.read(data)
     for name, progress in found.offset_table.items():
         for queue_id in progress:
@@ -159,7 +158,7 @@ def _offsets(data: bytes) -> ConsumerOffsets:
 
 
 def _stored(queue: _Queue, offset: int) -> int | None:
-    """Return the time at which a message of a queue was stored; None if it is not available."""
+    """The storing time of a queue's message; None if unavailable."""
     place = None if queue.files is None else entry_at(queue.files, offset)
     return None if place is None else micros_of_ms(stored_ms_at(queue.log.files, *place))
 
@@ -219,7 +218,7 @@ def _int32(number: int) -> int | None:
 
 
 def _config(broker: Broker, name: str, read: Callable[[bytes], T]) -> T | None:
-    """Return a table of the first replica that has it; None if none has. Raises StoreError if none can be read."""
+    """A table of the first replica that has it; None if none has. Raises StoreError if none can be read."""
     fault: StoreError | None = None
     for log in broker.logs:
         path = StoreFiles(log.root, (), ()).config(name)

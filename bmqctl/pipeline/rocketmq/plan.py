@@ -28,7 +28,7 @@ _SLACK_MS: Final = 1000 * CLOCK_SLACK_S
 
 @dataclass(frozen=True)
 class LogPart(InputPartition):
-    """The input of one task: the records of a broker that begin from offset `begin` on and before `end`.
+    """The input of one task: the records of a broker that begin in [`begin`, `end`).
 
     The broker's last record, or damage after it, ends at `written_to`.
     """
@@ -48,14 +48,14 @@ class BrokerPart(InputPartition):
 
 @dataclass(frozen=True)
 class StorePart(InputPartition):
-    """The input of one task that checks a store, of a broker."""
+    """The input of one task that checks a broker's store."""
 
     broker: str
     root: Path
 
 
 class LogExtent(NamedTuple):
-    """The log of a broker: the offset at which it begins, and that of its last byte, None if it has none."""
+    """A broker's log: its begin, and the offset of its last byte, None if it has none."""
 
     broker: str
     begin: int
@@ -93,7 +93,7 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
 
 
 def log_extents(options: ReadOptions) -> list[LogExtent]:
-    """Return the extent of each broker's log. Raises StoreError."""
+    """The extent of each broker's log. Raises StoreError."""
     found = []
     for broker in find_brokers(options.paths):
         log = broker.logs[0]
@@ -109,7 +109,7 @@ def log_extents(options: ReadOptions) -> list[LogExtent]:
 
 
 def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[LogPart]:
-    """Return the parts of a broker's log up to its last record, in their order.
+    """The parts of a broker's log up to its last record, in order.
 
     Parts in no file are only accounted for. Raises StoreError (failfast) for such gaps.
     """
@@ -143,7 +143,7 @@ def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[
 
 
 def _runs(broker: Broker) -> list[tuple[int, int]]:
-    """Return the ranges of offsets for which some log has files, with adjacent ones joined."""
+    """The ranges of offsets for which some log has files, adjacent ones joined."""
     runs: list[tuple[int, int]] = []
     for file in sorted((file for log in broker.logs for file in log.files), key=lambda file: file.begin):
         if runs and file.begin <= runs[-1][1]:
@@ -154,7 +154,7 @@ def _runs(broker: Broker) -> list[tuple[int, int]]:
 
 
 def _record_bytes(log: ReplicaLog) -> int:
-    """Return the mean size of the first records of a log."""
+    """The mean size of the first records of a log."""
     for chunk in LogScan(log.files, tail=False).chunks():
         if len(chunk.records):
             return max(1, int(chunk.records.sizes.mean()))
@@ -178,7 +178,7 @@ def _is_written(log: ReplicaLog, begin: int, end: int) -> bool:
 
 
 def _in_time(parts: list[LogPart], bounds: LogBounds) -> list[LogPart]:
-    """Return the parts that may have records within the time bounds."""
+    """The parts that may have records within the time bounds."""
     if bounds.since_ms is None and bounds.until_ms is None:
         return parts
     timed = [(part, time) for part in parts for time in _first_times(part)]
@@ -193,8 +193,7 @@ def _in_time(parts: list[LogPart], bounds: LogBounds) -> list[LogPart]:
 
 
 def _first_times(part: LogPart) -> list[int | None]:
-    """Return the time of the first record of a part, in milliseconds, None if it is damaged; empty if no record begins
-    in it.
+    """The time of the first record of a part in milliseconds, None if damaged; empty if no record begins in it.
 
     Bodies may be larger than parts.
     """

@@ -1,4 +1,4 @@
-"""Properties of many records, split into names and values all at once."""
+"""Properties of many records, split into names and values at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALUE_END_BYTE = b"\x02"
 
 
 def joined_bytes(data: memoryview, at: Numbers, sizes: Numbers) -> tuple[bytes, NDArray[np.int32]]:
-    """Return the bytes at one place of each record, joined, and the bounds of each."""
+    """The bytes at one place of each record, joined, and the bounds of each."""
     size = int(sizes[0]) if len(sizes) else 0
     if size and (sizes == size).all():
         rows = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
@@ -47,12 +47,12 @@ class PropertyItems:
         self._owners = np.repeat(np.arange(len(records), dtype=np.int64), np.diff(self.offsets))
 
     def map(self, kind: pa.DataType) -> pa.Array:
-        """Return all properties as a column of maps."""
+        """All properties as a column of maps."""
         names = self.names.cast(pa.string())
         return pa.MapArray.from_arrays(pa.array(self.offsets, pa.int32()), names, self.values).cast(kind)
 
     def column(self, name: str) -> pa.Array:
-        """Return the values of one property; null where a record lacks it."""
+        """The values of one property; null where a record lacks it."""
         count = len(self.offsets) - 1
         if name not in self._known:
             return pa.nulls(count, pa.string())
@@ -68,7 +68,7 @@ Items = tuple[NDArray[np.int32], pa.Array, pa.Array]
 
 
 def _at_once(records: LogRecords) -> Items | None:
-    """Split the properties by their separators; None if they are out of the ordinary."""
+    """Split the properties by their separators; None if they are unusual."""
     sizes = records.property_sizes
     content, ends = _terminated(records)
     try:
@@ -100,7 +100,7 @@ def _texts(content: NDArray[np.uint8], lengths: NDArray[Any]) -> pa.Array:
 
 
 def _terminated(records: LogRecords) -> tuple[bytes, NDArray[Any]]:
-    """Return the properties of all records, each ended by a separator, and the end of each record's."""
+    """The properties of all records, each ended by a separator, and the end of each record's."""
     at, sizes = records.properties_at, records.property_sizes
     source = np.frombuffer(records.data, np.uint8)
     last = source[np.maximum(at + sizes - 1, 0)] if len(source) else np.zeros(len(at), np.uint8)
@@ -121,7 +121,7 @@ def _one_by_one(records: LogRecords) -> Items:
 
 
 def key_lists(keys: pa.Array) -> pa.Array:
-    """Split the keys of messages, which spaces separate in one text, into lists."""
+    """Split messages' keys, one text separated by spaces, into lists."""
     if pc.any(pc.match_substring_regex(keys, "^ |  | $")).as_py():
         keys = pc.utf8_trim(pc.replace_substring_regex(keys, " +", " "), " ")
     return pc.split_pattern(keys, " ")

@@ -42,7 +42,7 @@ _BYTES_PER_BATCH: Final = 16 << 20
 # A plain integer: an operation with an enumeration's member makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 
-# Maximum number of faults kept for a store, to bound memory.
+# Faults kept for a store, to bound memory.
 _FAULTS_MAX: Final = 1 << 18
 _FAULTS_PER_BATCH: Final = 1 << 12
 
@@ -73,7 +73,7 @@ def _row(broker: str, root: Path, one: Fault) -> dict[str, Any]:
 class PayloadRows:
     """Makes rows of `payloads`, of the columns in `schema`: bodies, decompressed, and decoded by a schema.
 
-    A body that does not match its checksum is taken from another replica, if one has it intact.
+    A body that fails its checksum is taken from another replica, if one has it intact.
     """
 
     def __init__(self, broker: Broker, columns: RecordColumns, options: ReadOptions, schema: pa.Schema) -> None:
@@ -99,7 +99,7 @@ class PayloadRows:
             yield self._batch(records.where(slice(start, None)), found)
 
     def _payload(self, records: LogRecords, number: int, body: memoryview, flags: int, crc: int) -> bytes | str:
-        """Return a body as it was sent, or the reason why it is not available."""
+        """The body as sent, or the reason for its absence."""
         try:
             if body_crc(body) != crc:
                 whole = self._elsewhere(int(records.offsets[number]), int(records.sizes[number]), crc)
@@ -114,7 +114,7 @@ class PayloadRows:
             return str(error)
 
     def _elsewhere(self, offset: int, size: int, crc: int) -> memoryview | None:
-        """Return the body of a record in the first log that has it intact."""
+        """The body of a record in the first log that has it intact."""
         for log in self._broker.logs:
             found = record_of(log.files, offset, size) if offset < log.limit else None
             if found is not None and int(found.front("body_crc")[0]) == crc:
@@ -146,7 +146,7 @@ def read_log_part(
     """Yield the rows of `part` that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
     damage.
 
-    `account` gets what was read of the log, damaged and missing, once all rows are read.
+    `account` is complete when all rows are read.
     """
     account = Account() if account is None else account
     try:

@@ -1,4 +1,4 @@
-"""The columns of the tables of RocketMQ stores, as Arrow schemas. Times are of a millisecond's precision."""
+"""The columns of the tables of RocketMQ stores, as Arrow schemas. Times have millisecond precision."""
 
 from __future__ import annotations
 
@@ -111,18 +111,18 @@ _SCHEMAS = {
 
 
 def log_table_schema(table: Table) -> pa.Schema:
-    """Return all columns of a table of RocketMQ stores. Raises BadOption if they have no such table."""
+    """All columns of a table of RocketMQ stores. Raises BadOption for an unknown table."""
     if table not in _SCHEMAS:
         raise BadOption(f"table: RocketMQ stores have no table {table}: they have {', '.join(list(_SCHEMAS)[1:])}")
     return _SCHEMAS[table]
 
 
 def batch_of_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows as a batch with the columns of `schema`; each row has all columns of its table."""
+    """Rows as a batch with the columns of `schema`; each row has all columns of its table."""
     wanted = [{name: _storable(row[name]) for name in schema.names} for row in rows]
     return pa.RecordBatch.from_pylist(wanted, schema=schema)
 
 
 def _storable(value: Any) -> Any:
-    """Return a value, a text as valid UTF-8: names of files may not be."""
+    """The value, text as valid UTF-8: names of files may not be."""
     return value.encode(errors="replace").decode() if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The records of a broker in a range of its log: from the log that counts and, in its gaps, from others."""
+"""The records of a broker in a range of its log: from the leading log and, in its gaps, from others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEAR_BYTES: Final = 1 << 20
 
 
 class RangeScan:
-    """The records of one log that begin from `begin` on and before `end`.
+    """The records of one log that begin in [`begin`, `end`).
 
     When all are read, `gaps` are the parts of the range that no record covers, and `faults` the gaps that should have
     had some.
@@ -88,8 +88,8 @@ def read_range(
 ) -> Iterator[LogRecords]:
     """Yield the records of a broker in a range of its log, which has records up to `written_to`.
 
-    Records from other logs, for gaps of the first, come after its own. Gaps of all logs are added to the account when
-    all records are read. Raises `OSError` and, in failfast mode, StoreError at damage that no log can fill.
+    Other logs' records, for gaps of the first, come after its own. The account gets gaps of all logs when all records
+    are read. Raises `OSError` and, in failfast mode, StoreError at damage that no log can fill.
     """
     gaps, faults = [(begin, end)], []
     for number, log in enumerate(logs):
@@ -132,7 +132,7 @@ def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tupl
 
 
 def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
-    """Yield groups of gaps that are near each other."""
+    """Yield groups of nearby gaps."""
     some: list[Gap] = []
     for gap in gaps:
         if some and gap[0] - some[-1][1] > _NEAR_BYTES:
@@ -144,7 +144,7 @@ def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
 
 
 def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
-    """Return the records that lie in gaps. A gap up to the end of the range is open."""
+    """The records in gaps. A gap up to the end of the range is open."""
     begins, ends = (np.array(side, np.int64) for side in zip(*gaps, strict=True))
     starts = records.offsets
     at = np.searchsorted(begins, starts, "right") - 1
@@ -154,7 +154,7 @@ def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
 
 
 def _common(some: Sequence[Gap], others: Sequence[Gap]) -> list[Gap]:
-    """Return the common parts of two lists of gaps, each in order."""
+    """The common parts of two ordered lists of gaps."""
     found = []
     one = other = 0
     while one < len(some) and other < len(others):

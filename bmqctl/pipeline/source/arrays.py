@@ -30,7 +30,7 @@ _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.
 
 
 def hex_array(values: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-    """Return raw bytes of one width as upper-case hex; with `rows`, at these of `count` rows, and null elsewhere."""
+    """Raw bytes of one width as upper-case hex; with `rows`, at these of `count` rows, null elsewhere."""
     width = 2 * values.dtype.itemsize
     octets = np.ascontiguousarray(values).view(np.uint8)
     text = pa.py_buffer(_HEX.take(octets))
@@ -48,7 +48,7 @@ def hex_array(values: NDArray[Any], rows: NDArray[Any] | None = None, count: int
 def scattered(
     values: NDArray[Any], rows: NDArray[Any] | None, count: int, dtype: type = np.int64
 ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return `values` at `rows` of `count` rows, and a mask of the rows without one (None: no such row)."""
+    """`values` at `rows` of `count` rows, and a mask of the rows without one (None: no such row)."""
     if rows is None:
         return values, None
     column: NDArray[Any] = np.zeros(count, dtype)
@@ -59,7 +59,7 @@ def scattered(
 
 
 def integers(values: NDArray[Any], kind: pa.DataType, rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-    """Return integers that fit `kind`; with `rows`, at these of `count` rows, and null elsewhere."""
+    """Integers that fit `kind`; with `rows`, at these of `count` rows, null elsewhere."""
     column, null = scattered(values, rows, count, kind.to_pandas_dtype())
     return pa.array(column.astype(kind.to_pandas_dtype(), copy=False), kind, mask=null)
 
@@ -80,7 +80,7 @@ def micros_of_ms(milliseconds: int | None) -> int | None:
 
 
 class Labels:
-    """Texts by number: each is looked up once, however many rows have it."""
+    """Texts by number, each looked up once."""
 
     def __init__(self, label: Callable[[int], str | None]) -> None:
         self._label = label
@@ -89,7 +89,7 @@ class Labels:
         self._array = pa.array([], pa.string())
 
     def take(self, numbers: NDArray[Any], rows: NDArray[Any] | None = None, count: int = 0) -> pa.Array:
-        """Return the texts of `numbers` (uint64); with `rows`, at these of `count` rows, and null elsewhere."""
+        """The texts of `numbers` (uint64); with `rows`, at these of `count` rows, null elsewhere."""
         if rows is None and len(numbers) and (numbers == numbers[0]).all():
             (index,) = self._index(numbers[:1])
             return pa.repeat(self._array[index], len(numbers))
@@ -111,7 +111,7 @@ class Labels:
 
 
 def code_labels(kind: type[IntEnum | IntFlag]) -> Labels:
-    """Return the names of codes; a code without a name is shown as a number."""
+    """The names of codes; a code without a name is shown as a number."""
 
     def label(code: int) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Names of a partition's queues and apps, and the spans of apps: picklable, one for all of its tasks."""
+"""Names of a partition's queues and apps, and the spans of apps; picklable, one for all of its tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AppSpan", "Names", "key_text"]
 
 
 class AppSpan(NamedTuple):
-    """An app of messages from position `since` up to, but not including, `until` (None: to the end)."""
+    """An app of messages in positions [`since`, `until`) (None: to the end)."""
 
     app_key: int
     app_id: str
@@ -23,7 +23,7 @@ class AppSpan(NamedTuple):
 
 
 class Names:
-    """Names by key; keys are numbers, as returned by `formats.bmq.disk.columns.key_numbers`."""
+    """Names by numeric key, as from `formats.bmq.disk.columns.key_numbers`."""
 
     def __init__(self, queues: Iterable[Queue]) -> None:
         """`queues` have offsets that count positions in the partition, of `JOURNAL_RECORD_SIZE` each."""
@@ -44,7 +44,6 @@ class Names:
 
 
 def key_text(number: int) -> str:
-    """Format a key as the reference's tools print it."""
     return hex_of(key_bytes(number))
 
 

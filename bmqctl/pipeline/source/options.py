@@ -17,12 +17,10 @@ _NUMBER = re.compile(r"(\d+):(\d+)-(\d+)", re.ASCII)
 
 
 class BadOption(ValueError):
-    """An option that is invalid or contradicts another; the text is one line."""
+    """An option that is invalid or contradicts another; one line."""
 
 
 class Table(StrEnum):
-    """The table to read."""
-
     RECORDS = "records"
     MESSAGES = "messages"
     CONFIRMS = "confirms"
@@ -42,7 +40,7 @@ class Mode(StrEnum):
 
 
 class FileSets(StrEnum):
-    """The file sets to read: the one that a broker would recover from, or earlier ones too."""
+    """The file sets to read: the one from which a broker would recover, or earlier ones too."""
 
     CURRENT = "current"
     ALL = "all"
@@ -54,7 +52,7 @@ class _Switch(StrEnum):
 
 
 def is_live(options: Mapping[str, str]) -> bool:
-    """Return True if the options name a queue to be consumed, and no store."""
+    """Return True if the options name a queue to consume, and no store."""
     return any(name.lower() == "queue" for name in options)
 
 
@@ -62,10 +60,10 @@ def is_live(options: Mapping[str, str]) -> bool:
 class ReadOptions:
     """The options of a read; see `ReadOptions.parse` for their names.
 
-    `after` has the number (lease id, sequence number) of the last record before the wanted ones by partition, `until`
-    that of the last one; a partition without an entry has no such bound. `after` bounds records, payloads and confirms;
-    messages have the outcomes of all of them by `until`.
-    `tasks` is the number of tasks that share a partition's messages, 0 for one that suits its size.
+    By partition, `after` has the number (lease id, sequence number) of the last record before the wanted ones, `until`
+    that of the last one; a partition without an entry is unbounded. `after` bounds records, payloads and confirms;
+    messages have the outcomes of all of them by `until`. `tasks` is the number of tasks that share a partition's
+    messages, 0 for one that suits its size.
     """
 
     paths: tuple[str, ...]

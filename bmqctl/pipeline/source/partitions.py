@@ -1,8 +1,8 @@
 """Discovery of the journals in a reader's paths, and their merging into partitions.
 
-A partition is merged from any nodes' stores. Each of its records has a number (lease id, sequence number),
-which is the same on every node and is kept when a file set is rolled over into the next; journals of one partition are
-therefore merged by number, and each record is read from one of them. A single journal needs no comparison.
+A partition is merged from any nodes' stores. A record's number (lease id, sequence number) is the same on every node
+and in the next file set after a rollover. A partition's journals are therefore merged by number, and each record is
+read from one of them. A single journal needs no comparison.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SEQUENCE_BITS = 48
 
 @dataclass(frozen=True)
 class Journal:
-    """A journal that can be opened, with its other files, each None if it does not exist.
+    """A journal that can be opened, with its other files, each None if missing.
 
-    `data_stated` is the size of DATA that the last sync point states, in bytes; 0 without one.
+    `data_stated` is the size of DATA according to the last sync point, in bytes; 0 without one.
     """
 
     path: str
@@ -69,7 +69,7 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class MergedPartition:
-    """The journals of one partition, and the records of them that make it up, in the order of their positions."""
+    """The journals of one partition, and the records that make it up, in order of position."""
 
     partition_id: int
     journals: tuple[Journal, ...]
@@ -81,7 +81,7 @@ class MergedPartition:
 
 
 def find_stores(paths: Iterable[str]) -> list[Path]:
-    """List the directories and journal files of `paths`, with patterns expanded. Raises StoreError if there is none."""
+    """The directories and journal files of `paths`, with patterns expanded. Raises StoreError if there is none."""
     found: dict[Path, None] = {}
     for path in paths:
         name = path.removeprefix("file://")
@@ -97,9 +97,9 @@ def find_stores(paths: Iterable[str]) -> list[Path]:
 
 
 def _glob(pattern: str) -> list[Path]:
-    """List the paths that match an absolute or relative pattern, in order.
+    """The paths that match an absolute or relative pattern, in order.
 
-    A directory whose name looks like a pattern is meant by its name.
+    A directory whose name looks like a pattern matches by name.
     """
     parts = Path(pattern).parts
     fixed = next(
@@ -132,7 +132,7 @@ def file_sets_of(path: Path, which: FileSets) -> Iterator[tuple[Path, FileSet]]:
 
 
 def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | tuple[Path, FormatError | OSError]]:
-    """Yield the journals of `paths`; for one that is damaged or has vanished, its path and the error.
+    """Yield the journals of `paths`; for a damaged or vanished one, its path and the error.
 
     Raises StoreError if a file cannot be opened.
     """
@@ -163,7 +163,7 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
 
 
 def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
-    """Account for what the tasks of `paths` do not read: QLIST files, hidden records and files that are missing."""
+    """Account for what tasks do not read: QLIST files, hidden records, and missing files."""
     account = Account()
     paths = list(paths)
     for found in find_journals(paths, which):
@@ -183,7 +183,7 @@ def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
 
 
 def find_partitions(journals: Iterable[Journal]) -> list[MergedPartition]:
-    """Group journals by partition id. Raises StoreError if journals of one partition do not belong to one partition."""
+    """Group journals by partition id. Raises StoreError if those of one id belong to different partitions."""
     by_partition: dict[int, list[Journal]] = {}
     for journal in journals:
         by_partition.setdefault(journal.partition_id, []).append(journal)
@@ -194,7 +194,7 @@ def _merge(partition_id: int, journals: list[Journal]) -> MergedPartition:
     if len(journals) == 1:
         count = journals[0].record_count
         return MergedPartition(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
-    # The longest first: its records need not be looked for in the others.
+    # The longest first: its records need not be searched in the others.
     journals = sorted(journals, key=lambda journal: -journal.record_count)
     runs = [_runs(journal) for journal in journals]
     leases = np.unique(np.concatenate([each["lease"] for each in runs]))
@@ -215,13 +215,13 @@ def _merge(partition_id: int, journals: list[Journal]) -> MergedPartition:
     return MergedPartition(partition_id, tuple(journals), _segments(taken))
 
 
-# A run of records with consecutive numbers, and a part of one as numbers that can be compared.
+# A run of records with consecutive numbers, and a part of one as comparable numbers.
 RUN = np.dtype([("lease", np.uint64), ("sequence_number", np.uint64), ("count", np.int64), ("place", np.int64)])
 PIECE = np.dtype([("start", np.uint64), ("end", np.uint64), ("place", np.int64), ("journal", np.int64)])
 
 
 def _runs(journal: Journal) -> NDArray[Any]:
-    """Return the sound records of a journal as `RUN`s, in its order."""
+    """The sound records of a journal as `RUN`s, in its order."""
     found = []
     with JournalScan(Path(journal.path)) as scan:
         for chunk in scan.chunks(0, journal.record_count):
@@ -241,7 +241,7 @@ def _runs(journal: Journal) -> NDArray[Any]:
 
 
 def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the starts and ends of the numbers in `taken`, sorted, with neighbours joined."""
+    """Starts and ends of the numbers in `taken`, sorted, with neighbours joined."""
     ends = np.maximum.accumulate(taken["end"])
     first = np.ones(len(taken), np.bool_)
     first[1:] = taken["start"][1:] > ends[:-1]
@@ -250,7 +250,7 @@ def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
-    """Return the parts of `pieces` whose numbers are not taken."""
+    """The parts of `pieces` whose numbers are not taken."""
     starts, ends = _spans(taken)
     if not len(starts):
         return pieces
@@ -285,7 +285,7 @@ def _segments(taken: NDArray[Any]) -> tuple[Segment, ...]:
 
 
 def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[Any]) -> None:
-    """Compare some common records. Raises StoreError if most of them differ: the clusters are different ones."""
+    """Compare some common records. Raises StoreError if most differ: the clusters are different ones."""
     at = np.searchsorted(taken["start"], pieces["start"], "right") - 1
     common = np.flatnonzero((at >= 0) & (pieces["start"] < taken["end"][np.maximum(at, 0)])) if len(taken) else at[:0]
     if not len(common):
@@ -308,7 +308,7 @@ def _check_same(journals: list[Journal], taken: NDArray[Any], pieces: NDArray[An
 
 
 def _identity(journal: Journal, place: int) -> bytes:
-    """Return the bytes that identify a record: all but offsets in the other files."""
+    """The bytes that identify a record: all but offsets in the other files."""
     with JournalScan(Path(journal.path)) as scan:
         offset = journal.first_record_offset + place * JOURNAL_RECORD_SIZE
         record = np.frombuffer(scan.read(offset, JOURNAL_RECORD_SIZE), ANY_RECORD.dtype)

@@ -1,4 +1,4 @@
-"""Tasks of a read: what each of them covers, and the division of a table into tasks."""
+"""Tasks of a read, and the division of a table into tasks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SHARES_MAX = 4
 
 
 class Chunk(NamedTuple):
-    """Consecutive records of a journal, unchecked; overwritten when the next chunk is requested.
+    """Consecutive unchecked records of a journal; the next chunk overwrites them.
 
     The first is in slot `place` of the journal, at `position` in the partition.
     """
@@ -78,7 +78,7 @@ class Part(InputPartition):
 
 @dataclass(frozen=True)
 class FilesPart(InputPartition):
-    """A ledger to be read, or a file set (named by its journal) or ledger to be checked."""
+    """A ledger to read, or a file set (named by its journal) or ledger to check."""
 
     path: str
 
@@ -91,7 +91,7 @@ class QueuesPart(InputPartition):
 
 
 class Store:
-    """The partitions that a reader's paths contain, with their queues.
+    """The partitions in a reader's paths, with their queues.
 
     `damaged` are journals that could not be opened, with the reasons: nothing is read from them.
     """
@@ -105,7 +105,7 @@ class Store:
         self._in_ledgers = read_ledgers(read_written(path) for path in ledgers)
 
     def queues(self, partition: MergedPartition) -> list[Queue]:
-        """Return the partition's queues; offsets count positions in it, of `JOURNAL_RECORD_SIZE` each."""
+        """The partition's queues; offsets count positions in it, of `JOURNAL_RECORD_SIZE` each."""
         qlists = [b"" if each.qlist is None else read_written(Path(each.qlist)) for each in partition.journals]
         catalog, *others = (QueueCatalog(partition.partition_id, qlist) for qlist in qlists)
         for chunk in scan_segments(partition.journals, partition.segments):
@@ -118,7 +118,7 @@ class Store:
         return list(found.values())
 
     def first(self, partition: MergedPartition) -> RecordNumber | None:
-        """Return the number of the partition's first sound record; None if it has none."""
+        """The number of the partition's first sound record; None if it has none."""
         for chunk in scan_segments(partition.journals, partition.segments):
             rows = np.flatnonzero(sound_kinds(chunk.records))
             if len(rows):
@@ -126,7 +126,7 @@ class Store:
         return None
 
     def end(self, partition: MergedPartition) -> RecordNumber | None:
-        """Return the number of the partition's last sound record; None if it has none."""
+        """The number of the partition's last sound record; None if it has none."""
         for segment in reversed(partition.segments):
             for end in range(segment.place + segment.records, segment.place, -RECORDS_PER_CHUNK):
                 start = max(segment.place, end - RECORDS_PER_CHUNK)
@@ -139,9 +139,9 @@ class Store:
 
 
 class PartitionExtent(NamedTuple):
-    """The extent of a partition: the numbers of its first and last sound records, None if it has none.
+    """The numbers of a partition's first and last sound records, None if it has none.
 
-    `journal` is the name of the file that holds the last.
+    `journal` is the name of the file with the last one.
     """
 
     partition_id: int
@@ -152,7 +152,7 @@ class PartitionExtent(NamedTuple):
 
 
 def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
-    """Return the extent of each partition to read. Raises StoreError."""
+    """The extent of each partition to read. Raises StoreError."""
     store = open_store(options)
     extents = []
     for partition in store.partitions:
@@ -165,7 +165,9 @@ def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
 
 
 def open_store(options: ReadOptions, bounds: Bounds | None = None) -> Store:
-    """Open a store. Raises StoreError if there is nothing to read, or (failfast) a journal that cannot be opened."""
+    """Open a store. Raises StoreError if there is nothing to read, or (failfast) for a journal that cannot be
+    opened.
+    """
     journals: list[Journal] = []
     damaged: list[tuple[Path, Exception]] = []
     for found in find_journals(options.paths, options.file_sets):
@@ -185,7 +187,7 @@ def _ledgers(options: ReadOptions) -> list[Path]:
 
 
 def time_column(table: Table) -> str:
-    """Return the column by which a table's rows are filtered by time before they are made."""
+    """The column by which a table's rows are filtered by time before they are made."""
     if table is Table.RECORDS:
         return "timestamp"
     return "confirm_time" if table is Table.CONFIRMS else "arrival_time"
@@ -263,7 +265,7 @@ def _wanted(whole: Part, segments: list[Segment], bounds: Bounds) -> Iterator[Pa
 
 
 def _time_at(whole: Part, segment: Segment, end: int) -> int | None:
-    """Return the time of a segment's first or last record; None if it is not sound."""
+    """The time of a segment's first or last record; None if it is not sound."""
     place = segment.place + (segment.records - 1 if end else 0)
     for chunk in scan_segments(whole.journals, (segment._replace(place=place, records=1),)):
         if sound_kinds(chunk.records)[0]:
@@ -279,7 +281,7 @@ def _number(record: NDArray[Any]) -> RecordNumber:
 def scan_segments(
     journals: Sequence[Journal], segments: Sequence[Segment], chunk_records: int = RECORDS_PER_CHUNK
 ) -> Iterator[Chunk]:
-    """Yield the records of `segments`, in order. Blocks of zeros are left out."""
+    """Yield the records of `segments`, in order, without blocks of zeros."""
     scans: dict[int, JournalScan] = {}
     try:
         for segment in segments:

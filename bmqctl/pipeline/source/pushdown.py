@@ -1,7 +1,7 @@
 """Filters pushed down by Spark: the choice of supported ones, the bounds they imply, and their application.
 
-Every accepted filter is applied to the finished rows, exactly as Spark would; `Bounds` only saves work before
-that, and may keep too much.
+Every accepted filter is applied to the finished rows, exactly as Spark would; `Bounds` only saves work, and may keep
+too much.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TEXT: dict[type[Filter], Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class Bounds:
-    """Bounds of the wanted rows: None is everything. `since` and `until` are in seconds, both inclusive."""
+    """Inclusive bounds of the wanted rows, None if unbounded; `since` and `until` are in seconds."""
 
     partitions: frozenset[int] | None = None
     queue_uris: frozenset[str] | None = None
@@ -114,7 +114,6 @@ def _passes(batch: pa.RecordBatch, one: Filter) -> pa.Array:
 
 
 def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
-    """Derive bounds from filters of partition, queue, type and time."""
     since, until = [], []
     for one in filters:
         if getattr(one, "attribute", ()) == (time_column,) and isinstance(getattr(one, "value", None), datetime):
@@ -134,7 +133,7 @@ def bounds_of(filters: Sequence[Filter], time_column: str) -> Bounds:
 
 
 def values_of(filters: Sequence[Filter], name: str) -> frozenset[Any] | None:
-    """Return the values that a column may have; None for any."""
+    """The values that a column may have; None for any."""
     found: frozenset[Any] | None = None
     for one in filters:
         if getattr(one, "attribute", ()) == (name,):

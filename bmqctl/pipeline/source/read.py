@@ -53,7 +53,7 @@ __all__ = ["read_part"]
 
 ROWS_PER_BATCH = 1 << 12
 BYTES_PER_BATCH = 16 << 20
-"""The size of inflated payloads at which a batch ends, with the message that reaches it."""
+"""The size of inflated payloads that ends a batch, with the message that reaches it."""
 
 
 def payload_batches(
@@ -73,7 +73,7 @@ def payload_batches(
 
 
 class PayloadRows:
-    """Makes rows of `payloads`, of the columns in `schema`."""
+    """Makes rows of `payloads`, with the columns in `schema`."""
 
     def __init__(self, part: Part, options: ReadOptions, schema: pa.Schema, account: Account) -> None:
         self._part = part
@@ -177,7 +177,7 @@ def _message(record: LedgerRecord) -> ClusterMessage:
 
 
 def fault_batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the faults of a ledger, or of a journal's file set, as reported by `bmqctl journal validate`."""
+    """Yield the faults of a ledger or a journal's file set, as `bmqctl journal validate` reports them."""
     yield from _batched(_fault_rows(path), schema)
 
 
@@ -235,7 +235,7 @@ def _unreadable(file: FileSource) -> Iterator[Fault]:
 
 
 def _int64(number: int) -> int | None:
-    """Return the number, or None if it is too large for Spark."""
+    """The number, or None if too large for Spark."""
     return number if number < 1 << 63 else None
 
 
@@ -267,7 +267,7 @@ def _row(queue: Queue) -> dict[str, Any]:
 
 
 def _parts(uri: str | None) -> tuple[str | None, str | None]:
-    """Return domain (with its tier) and queue; None for an unknown or invalid URI."""
+    """Domain (with its tier) and queue; None for an unknown or invalid URI."""
     if uri is None:
         return None, None
     try:
@@ -278,7 +278,7 @@ def _parts(uri: str | None) -> tuple[str | None, str | None]:
 
 
 def _time(event: Event | None) -> int | None:
-    """Return an event's time in microseconds; None if it has none or one out of range."""
+    """An event's time in microseconds; None if it has none or one out of range."""
     return None if event is None or event.timestamp > TIMESTAMP_MAX_S else event.timestamp * 1_000_000
 
 
@@ -291,7 +291,7 @@ def read_part(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of `part` that pass `filters`, with the columns of `schema`, some ten thousand at a time.
 
-    Raises StoreError (failfast) at damage. `account` gets what was read, damaged and missing, once all rows are read.
+    Raises StoreError (failfast) at damage. `account` is complete when all rows are read.
     """
     bounds = bounds_of(filters, time_column(options.table))
     for batch in _batches(part, options, schema, bounds, Account() if account is None else account):

@@ -14,7 +14,7 @@ from formats.schema import Buffer
 __all__ = ["INFLATED_SIZE_MAX", "MessageSizes", "measure"]
 
 INFLATED_SIZE_MAX = 512 << 20
-"""Largest size that the reference decompresses to: 8 times the largest event."""
+"""The largest size that the reference decompresses to: 8 times the largest event."""
 
 _CHUNK = 1 << 20
 _MESSAGE_PROPERTIES = int(DataHeaderFlags.MESSAGE_PROPERTIES)  # an int: for every message, an enum's & costs more
@@ -66,7 +66,7 @@ def _properties_size(app_data: Buffer) -> int | None:
 
 
 def _inflate(compressed: Buffer) -> tuple[int | None, bytes]:
-    """Return the decompressed size, None if it is invalid or too large, and the first bytes decompressed."""
+    """The decompressed size, None if invalid or too large, and the first bytes."""
     inflater = zlib.decompressobj()
     head, total, rest = b"", 0, bytes(compressed)
     try:

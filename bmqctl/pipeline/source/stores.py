@@ -8,7 +8,7 @@ __all__ = ["StoreError", "find_ledgers"]
 
 
 class StoreError(Exception):
-    """A store that cannot be read; the message is one line."""
+    """A store that cannot be read; one line."""
 
 
 def find_ledgers(store: Path) -> list[Path]:

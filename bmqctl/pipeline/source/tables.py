@@ -157,19 +157,19 @@ _SCHEMAS = {
 
 
 def table_schema(table: Table) -> pa.Schema:
-    """Return all columns of a table. Raises BadOption if BlazingMQ's stores have no such table."""
+    """All columns of a table. Raises BadOption if BlazingMQ's stores have no such table."""
     if table not in _SCHEMAS:
         raise BadOption(f"table: BlazingMQ stores have no table {table}: they have {', '.join(_SCHEMAS)}")
     return _SCHEMAS[table]
 
 
 def schema_of(options: ReadOptions) -> pa.Schema:
-    """Return the requested columns of a table of BlazingMQ stores. Raises BadOption for a name that it lacks."""
+    """The requested columns of a table of BlazingMQ stores. Raises BadOption for an unknown name."""
     return chosen_columns(options, table_schema(options.table))
 
 
 def chosen_columns(options: ReadOptions, schema: pa.Schema) -> pa.Schema:
-    """Return the requested columns of a table, and those of decoding. Raises BadOption for a name that it lacks."""
+    """The requested columns of a table, and those of decoding. Raises BadOption for an unknown name."""
     if options.payload_format:
         if options.table is not Table.PAYLOADS:
             raise BadOption(f"payloadFormat: payloads are decoded in the table payloads, not in {options.table}")

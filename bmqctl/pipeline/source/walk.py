@@ -66,7 +66,6 @@ def walk(
 
 
 def up_to(records: NDArray[Any], number: tuple[int, int]) -> NDArray[Any]:
-    """Mark the records up to and including this number."""
     lease = ANY_RECORD.column(records, "primary_lease_id")
     sequence = ANY_RECORD.column(records, "sequence_number")
     found: NDArray[Any] = (lease < number[0]) | ((lease == number[0]) & (sequence <= number[1]))
@@ -84,7 +83,7 @@ def _damage(part: Part, chunk: Chunk, row: int) -> str:
 
 
 def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, by_time: bool = True) -> NDArray[Any]:
-    """Return `kinds`, with 0 where a record is out of `bounds`. Without `by_time`, its time is ignored."""
+    """`kinds`, with 0 where a record is out of `bounds`. Without `by_time`, its time is ignored."""
     if bounds.types is not None:
         wanted = [kind for kind in RecordType if kind.name in bounds.types]
         kinds = kinds * np.isin(kinds, wanted)
@@ -104,7 +103,7 @@ def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, b
 
 
 def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
-    """Return the keys of the queues in `bounds`; None for all queues."""
+    """The keys of the queues in `bounds`; None for all queues."""
     if bounds.queue_uris is None and bounds.queue_keys is None:
         return None
     keys = {key for key, uri in names.uris.items() if bounds.queue_uris is None or uri in bounds.queue_uris}
@@ -115,7 +114,7 @@ def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
 
 
 def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return, for records at `positions`, the journal (its index in the part) and the offset in it, in bytes."""
+    """The journals (indexes in the part) and offsets in them, in bytes, of records at `positions`."""
     begins = np.array([segment.position for segment in part.segments])
     at = np.searchsorted(begins, positions, "right") - 1
     journal = np.array([segment.journal for segment in part.segments])[at]
@@ -134,7 +133,7 @@ class DataFiles:
         self._mapped: dict[int, Buffer] = {}
 
     def of(self, journal: int) -> Buffer:
-        """Return a journal's DATA file; pages read before are released, or memory would grow with the file."""
+        """A journal's DATA file. Releases pages read before, lest memory grow with the file."""
         if journal not in self._mapped:
             path = self._journals[journal].data
             self._mapped[journal] = b"" if path is None else map_data(Path(path))
@@ -145,9 +144,9 @@ class DataFiles:
         return mapped
 
     def lose(self, journal: int, offsets: NDArray[Any], size: int, text: str | None = None) -> None:
-        """Account for messages at `offsets` of a journal's DATA file, of `size` bytes in all, that are not intact.
+        """Account for damaged messages at `offsets` of a journal's DATA file, of `size` bytes in all.
 
-        Messages in a file, or in the end of one, that is gone according to `find_lost_files` are counted there only.
+        Messages in a missing file or part, according to `find_lost_files`, are counted only there.
         """
         path, stated = self._journals[journal].data, self._journals[journal].data_stated
         if path is None or not len(offsets):
@@ -162,7 +161,7 @@ class DataFiles:
                 self.account.lose(where, 0 if is_missing else size, is_missing=is_missing, count=len(lost))
 
     def path(self, journal: int) -> str | None:
-        """Return the name of a file for the error that ends a failfast job; None in other modes."""
+        """The name of a file for the error that ends a failfast job; None in other modes."""
         return (
             self._journals[journal].data or f"no DATA file for {self._journals[journal].path}"
             if self._failfast
@@ -171,7 +170,7 @@ class DataFiles:
 
 
 def _least_end(data: Buffer, offset: int) -> int:
-    """Return where the record at `offset` of a DATA file ends, or its header if that is cut."""
+    """The end of the record at `offset` of a DATA file, or of its header if that is cut."""
     if offset + DATA_HEADER.size > len(data):
         return offset + DATA_HEADER.size
     words: int = unpack_sizes(data, offset)[0] & MESSAGE_WORDS_MASK

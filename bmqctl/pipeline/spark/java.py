@@ -1,8 +1,8 @@
-"""The Java for Spark: the machine's own if it is suitable, else the one installed by the extra `spark`.
+"""The Java for Spark: the machine's own if suitable, else the one installed by the extra `spark`.
 
-Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM it starts, for the linear algebra of MLlib, which is
-not used here. A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. Spark is therefore given
-a JAVA_HOME made here, whose `java` is a script that drops this option.
+Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM, for the linear algebra of MLlib, which is not used here.
+A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. Spark therefore gets a JAVA_HOME made
+here, whose `java` is a script that drops this option.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VERSIONS = range(17, 23)
 
 PROBE_TIMEOUT_S = 30
 
-# Modules that Spark and its Hadoop client load at start; runtimes trimmed for other programs may lack them.
+# Modules that Spark and its Hadoop client load at start; trimmed runtimes may lack them.
 MODULES = frozenset({"java.management", "java.naming", "java.sql", "jdk.security.auth", "jdk.unsupported"})
 
 
 class NoFitJava(Exception):
-    """No suitable Java for Spark; the message is one line with the remedy."""
+    """Error that no suitable Java was found; one line with the remedy."""
 
 
 class Java(NamedTuple):
@@ -79,7 +79,7 @@ def probe(java: Path) -> Java | None:
 
 
 def find_java(paths: Iterable[Path] | None = None) -> Java:
-    """Return the first suitable one of `paths`, by default of `candidates()`. Raises NoFitJava if there is none."""
+    """The first suitable one of `paths`, by default of `candidates()`. Raises NoFitJava if there is none."""
     found = []
     for path in candidates() if paths is None else paths:
         java = probe(path)
@@ -92,7 +92,7 @@ def find_java(paths: Iterable[Path] | None = None) -> Java:
 
 
 def is_user_known() -> bool:
-    """Return True if the user id of this process has an entry in the password file, from which Java has its name."""
+    """Return True if the password file, from which Java has user names, has this process's user id."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -101,7 +101,7 @@ def is_user_known() -> bool:
 
 
 def _user_options(home: Path) -> list[str]:
-    """Return options that give an unknown user a home directory; it would be `?`, which Spark's Ivy refuses."""
+    """Options that give an unknown user a home directory; it would be `?`, which Spark's Ivy refuses."""
     return [] if is_user_known() else [f"-Duser.home={home}", f"-Duser.name={os.getuid()}"]
 
 

@@ -1,8 +1,7 @@
 """Launch of a job: in a session of this process, or in a separate driver that `spark-submit` takes to a cluster.
 
 The driver runs on this machine (client mode). Executors get the code of bmqctl and, by default, its packages with
-native code. They must have a Python of the same version, and Spark's own Python side, which every distribution of Spark
-carries.
+native code. They need a Python of the same version, and Spark's own Python side, which every distribution of Spark has.
 """
 
 from __future__ import annotations
@@ -57,11 +56,11 @@ Result = TypeVar("Result", covariant=True)
 
 
 class SparkFailed(Exception):
-    """Failure of Spark; the message is the first line of its own."""
+    """Failure of Spark; the first line of its own message."""
 
 
 class Job(Protocol[Result]):
-    """A job: it, its result and its exceptions must be picklable."""
+    """A job; it, its result and its exceptions must be picklable."""
 
     def run(self, context: SparkContext, on_progress: OnProgress, /) -> Result:
         """Run the job in the driver."""
@@ -91,8 +90,8 @@ def is_local(master: str) -> bool:
 def run_job(job: Job[Result], where: Where, on_progress: OnProgress) -> Result:
     """Run the job.
 
-    Raises NoFitJava without a Java, OSError where Spark cannot start, SparkFailed if it fails, and whatever the job
-    raises.
+    Raises NoFitJava without a Java, OSError where Spark cannot start, SparkFailed if it fails, and the job's
+    exceptions.
     """
     _check_descriptors()
     if not is_local(where.master):
@@ -118,7 +117,7 @@ def _check_descriptors() -> None:
 
 
 def first_line(fault: BaseException) -> str:
-    """Extract the error without tracebacks; for a failed task, the exception that it raised, or why it did not run."""
+    """The error without tracebacks; for a failed task, its exception, or why it did not run."""
     lines = [line.strip() for line in str(fault).strip().splitlines()]
     if raised := [line for line in lines if line.startswith("bmqctl.") and "Error" in line.partition(":")[0]]:
         return raised[-1]
@@ -170,12 +169,12 @@ def _check_master(master: str) -> None:
 
 
 def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
-    """Build the command, and the environment to run it in."""
+    """Build the command and its environment."""
     own_spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     environment = {**os.environ, "SPARK_HOME": str(own_spark)}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
     environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    # The driver must find the same bmqctl as this process does, installed or not.
+    # The driver must find the same bmqctl as this process, installed or not.
     paths = [str(_package(OUR_PACKAGES[0]).parent), os.environ.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if "SPARK_HOME" not in os.environ:
@@ -192,7 +191,7 @@ def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
         settings.insert(0, f"spark.executorEnv.PYTHONPATH={SHIPPED_AS}")
     for setting in settings:
         command += ["--conf", setting]
-    # Python looks for modules in the script's folder first, and must not find ours there under short names.
+    # Python searches the script's folder first, and must not find our modules there under short names.
     main = shutil.copy(_package(OUR_PACKAGES[0]) / "pipeline" / "spark" / "submitted.py", work)
     return [*command, str(main), str(work / "job"), str(work / "result")], environment
 
@@ -253,10 +252,10 @@ def _tell(line: str, on_progress: OnProgress) -> None:
 
 
 def _reason(log: str) -> str:
-    """Extract the reason for the driver's end from its log."""
+    """The reason for the driver's end, from its log."""
     lines = [line.strip() for line in log.splitlines()[-_REASON_LINES:] if line.strip()]
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
-    # "Exception thrown in awaitResult:" and the like say nothing; the cause follows.
+    # Lines such as "Exception thrown in awaitResult:" say nothing; the cause follows.
     said = [line for line in said if not line.endswith(":")] or said
     return said[0] if said else (lines[-1] if lines else "the driver gave no reason")
 
@@ -274,7 +273,7 @@ def _end_without(job: Path) -> None:
 
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
     """Run the job in the driver that `spark-submit` started, and write its result."""
-    # If the submitting process is killed, nothing else would end this one.
+    # Nothing else would end this process if the submitting one is killed.
     threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())
     context = SparkContext.getOrCreate()

@@ -1,4 +1,4 @@
-"""Work handed to Spark, item by item, with its progress."""
+"""Work for Spark, item by item, with its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class OnProgress(Protocol):
-    """A callback for the step that runs and the number of its finished tasks; `total` is 0 if it has none to count."""
+    """A callback for the running step and the number of its finished tasks; `total` is 0 if it has none to count."""
 
     def __call__(self, step: str, done: int, total: int, /) -> None: ...
 
@@ -29,9 +29,9 @@ def quiet(step: str, done: int, total: int, /) -> None:
 
 @cache
 def freeze_modules() -> None:
-    """Exempt the modules that are loaded from garbage collection, in a process of Spark that runs tasks.
+    """Exempt the loaded modules from garbage collection, in a process of Spark that runs tasks.
 
-    Spark collects garbage after each task. To look through the modules takes longer than a small task.
+    Spark collects garbage after each task, which takes longer than a small task if it visits the modules.
     """
     gc.freeze()
 
@@ -39,8 +39,7 @@ def freeze_modules() -> None:
 def run_all(
     context: SparkContext, run: Callable[[Item], Result], items: Sequence[Item], step: str, on_progress: OnProgress
 ) -> list[Result]:
-    """Return `run` of every item, each in a task of its own, in the items' order; errors in tasks are raised as
-    Spark's.
+    """Return `run` of every item, each in a task of its own, in order; errors in tasks are raised as Spark's.
 
     The job runs in a thread, so that an interrupt is served at once; stopping the context ends the job.
     """

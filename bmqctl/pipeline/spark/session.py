@@ -26,13 +26,13 @@ __all__ = ["QUICK", "local_context", "local_session", "open_session"]
 
 STOP_TIMEOUT_S = 10
 
-# For jobs of seconds: the optimizing compiler and the parallel collector take more time there than they save.
-# Without the optimizing compiler the code cache defaults to 48 MB. Spark compiles code for each plan, and a session of
-# some hundred plans fills that: the JVM then stops compiling, and tasks end with UnknownReason.
+# For jobs of seconds: the optimizing compiler and the parallel collector would cost more time than they save. Without
+# the optimizing compiler the code cache defaults to 48 MB. Spark compiles code for each plan; some hundred plans fill
+# that, the JVM stops compiling, and tasks end with UnknownReason.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
-# Errors are raised as exceptions, so that logging them would repeat them. The gateway to Python is named
-# because Spark otherwise changes its level, and says so on stderr.
+# Errors are raised as exceptions, so logging would repeat them. The gateway to Python is named because Spark otherwise
+# changes its level, and says so on stderr.
 LOG4J = """\
 rootLogger.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
@@ -57,7 +57,7 @@ def local_session(
 def open_session(context: SparkContext) -> SparkSession:
     """Open a session in a context, with the data source registered; it ends with the context.
 
-    This takes a few seconds, saved by jobs that only run tasks.
+    This takes a few seconds, which jobs that only run tasks save.
     """
     with _interrupts_later():
         session = SparkSession(context)
@@ -71,13 +71,13 @@ def local_context(
 ) -> Iterator[SparkContext]:
     """Start Spark on this machine. Raises NoFitJava if Java is missing.
 
-    `cores` None uses those of `master`; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small
-    stores, and jobs whose work is done by Python's workers.
+    `cores` None uses those of `master`; `memory` is the JVM's heap, as Spark writes sizes; `quick` suits small stores,
+    and jobs whose work is done by Python's workers.
 
-    SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed
-    pyspark, listening on the loopback address only. Its files are in a temporary directory, removed at the
-    end, or by the next session if this one is killed; what Spark spills is in SPARK_LOCAL_DIRS if that is set. Raises
-    OSError, with the variable in its text, if one of these folders cannot be written to.
+    SPARK_HOME, SPARK_CONF_DIR and JAVA_HOME in the environment are ignored: this is the installed pyspark, listening on
+    the loopback address only. Its files are in a temporary directory, removed at the end, or by the next session if
+    this one is killed. Spark spills to SPARK_LOCAL_DIRS if that is set. Raises OSError, with the variable in its text,
+    if one of these folders cannot be written to.
     """
     java = find_java()
     _check_local_dirs()
@@ -114,8 +114,8 @@ def local_context(
 def _write_spark_home(directory: Path) -> Path:
     """Make `directory` a SPARK_HOME with the programs and jars of the installed pyspark, and return it.
 
-    It lacks the archive of pyspark's sources, which would precede the installed package on the path of each Python
-    worker: an import from it takes three times as long, since nothing in it is compiled.
+    It omits the archive of pyspark's sources, which would precede the installed package on each Python worker's path:
+    nothing in it is compiled, and imports from it take three times as long.
     """
     directory.mkdir()
     for name in ("bin", "jars"):
@@ -124,7 +124,7 @@ def _write_spark_home(directory: Path) -> Path:
 
 
 def _check_local_dirs() -> None:
-    """Raise OSError for a folder of SPARK_LOCAL_DIRS, which Spark uses, in which nothing can be written."""
+    """Raise OSError for a folder of SPARK_LOCAL_DIRS that cannot be written to."""
     for each in filter(None, os.environ.get("SPARK_LOCAL_DIRS", "").split(",")):
         try:
             Path(each).mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def _check_local_dirs() -> None:
 def _start(master: str, memory: str, work: Path, java_options: str) -> SparkContext:
     settings = {
         "spark.driver.memory": memory,
-        # Spark's own temporary files: the JVM is ended before it would remove them.
+        # Spark's own temporary files: the JVM ends before it would remove them.
         "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={work} {java_options}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -164,7 +164,7 @@ def _log_in() -> None:
 def _interrupts_later() -> Iterator[None]:
     """Defer SIGINT to the end of the start, since an interrupted start leaves an orphaned JVM.
 
-    It also restores the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the very
+    Also restores the handler that Spark replaces with its own, which asks the JVM to cancel its jobs over the
     connection whose answer it may be interrupting.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -181,7 +181,7 @@ def _interrupts_later() -> Iterator[None]:
 
 
 def _stop(context: SparkContext) -> None:
-    """Stop the context from another thread, which has its own connection, on which nothing was interrupted.
+    """Stop the context from another thread, whose connection nothing has interrupted.
 
     Errors are ignored: the JVM ends next.
     """

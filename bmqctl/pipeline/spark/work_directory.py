@@ -1,7 +1,7 @@
-"""Temporary directories of which a killed process leaves none for long: the next process removes them.
+"""Temporary directories that are removed even if their process is killed, by the next process.
 
-Each has a file that its process holds locked. The kernel releases the lock however the process ends. A process id in
-the name would not do: ids are reused, and those of another container are invisible.
+Each has a file that its process locks; the kernel releases the lock however the process ends. A process id in the name
+would not do: ids are reused, and those of another container are invisible.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _UNLOCKED_MAX_S = 3600
 
 @contextmanager
 def work_directory(prefix: str) -> Iterator[Path]:
-    """Make a directory and remove it at the end; first remove directories of the same prefix whose processes were
-    killed.
-    """
+    """Make a directory and remove it at the end; first remove directories of killed processes with the same prefix."""
     _remove_abandoned(prefix)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name:
         unlocked = Path(name, f"{_LOCK}.new")
@@ -49,7 +47,7 @@ def _remove_if_abandoned(path: Path, changed_s: float) -> None:
     try:
         lock = (path / _LOCK).open("rb")
     except FileNotFoundError:
-        # Another process is making it; or a JVM that briefly outlived its driver has made it again after its removal.
+        # Another process is making it; or a JVM that briefly outlived its driver has made it again.
         if time.time() - changed_s > _UNLOCKED_MAX_S:
             shutil.rmtree(path)
         return

@@ -1,7 +1,6 @@
 """Payloads as columns, by a schema that the user gives: JSON, Avro or Protobuf.
 
-A payload that does not fit the schema gives a null `value` and the reason in `value_fault`; in failfast mode it ends
-the job.
+A payload that does not fit gives a null `value` and the reason in `value_fault`; in failfast mode it ends the job.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from bmqctl.pipeline.source.stores import StoreError
 __all__ = ["Decoder", "decoder_of", "payload_fields"]
 
 Codec = tuple[pa.StructType, Callable[[bytes], Any]]
-"""The type of the values, and what makes one of a payload: ValueError if it cannot."""
+"""The type of the values, and their decoder, which raises ValueError for an invalid payload."""
 
 
 def payload_fields(options: ReadOptions) -> list[pa.Field]:
-    """Return the columns that decoding adds. Raises BadOption for an unreadable schema."""
+    """The columns that decoding adds. Raises BadOption for an unreadable schema."""
     return [pa.field("value", _codec(options)[0]), pa.field("value_fault", pa.string())]
 
 
@@ -38,7 +37,7 @@ class Decoder:
         self._failfast = failfast
 
     def columns(self, payloads: Sequence[bytes | None]) -> tuple[pa.Array, pa.Array]:
-        """Decode `payloads` into both columns, which are null where there is no payload."""
+        """Decode `payloads` into both columns, which are null without a payload."""
         values: list[Any] = []
         faults: list[str | None] = []
         for payload in payloads:
@@ -55,7 +54,7 @@ class Decoder:
             # Values that Arrow refuses must not cost the others.
             pa.scalar(value, self._type)
         except MemoryError:
-            # pyarrow's own error of this kind is an `ArrowException` as well.
+            # pyarrow's own error of this kind is also an `ArrowException`.
             raise
         except (ValueError, TypeError, OverflowError, RecursionError, pa.ArrowException) as error:
             reason = f"{type(error).__name__}: {error}".partition("\n")[0][:200]

@@ -49,7 +49,7 @@ def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
 
 
 def _type_of(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> pa.DataType:
-    """Return the Arrow type of a parsed schema. Raises ValueError for a type that no column can hold."""
+    """The Arrow type of a parsed schema. Raises ValueError for a type that no column can hold."""
     if isinstance(schema, list):
         options = [one for one in schema if one != "null"]
         if len(options) != 1:
@@ -79,7 +79,6 @@ def _type_of(schema: Any, names: dict[str, Any], within: tuple[str, ...]) -> pa.
 
 
 def _shaped(value: Any, kind: pa.DataType) -> Any:
-    """Convert a value for Arrow: maps to pairs."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

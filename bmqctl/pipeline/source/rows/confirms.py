@@ -1,7 +1,7 @@
-"""The table `confirms`: one row for each app that was done with a message, and when.
+"""The table `confirms`: a row for each app that was done with a message, and when.
 
-It has confirms with a record of their own, confirms implied by a deletion (`implied`), and confirms of messages that
-are not in the files, whose arrival is unknown. An app's second confirm of a message is left out.
+It has recorded confirms, confirms implied by a deletion (`implied`), and confirms of messages that are not in the
+files, whose arrival is unknown. An app's second confirm of a message is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["confirm_batches"]
 
 
 class Rows(NamedTuple):
-    """Confirms; arrays of one length. `arrived` (seconds) and `message` (position) are -1 where unknown."""
+    """Confirms, as arrays of one length. `arrived` (seconds) and `message` (position) are -1 if unknown."""
 
     positions: NDArray[Any]
     queues: NDArray[Any]
@@ -46,9 +46,7 @@ class Rows(NamedTuple):
 def confirm_batches(
     part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the messages of one task, in the order of their records, implied ones after the others of a
-    turn.
-    """
+    """Yield the rows of one task's messages, in record order, implied ones after the others of a turn."""
     follower = Follower(part, options, bounds, account)
     columns = ConfirmColumns(schema, follower)
     after = options.after.get(part.partition_id)
@@ -62,7 +60,7 @@ def confirm_batches(
 
 
 def _told(turn: Turn) -> Rows:
-    """Return the confirms that have a record."""
+    """The recorded confirms."""
     at = np.flatnonzero(turn.kinds == RecordType.CONFIRM)
     at = at[~np.isin(turn.positions[at], turn.step.repeated)]
     records = turn.records[at].view(CONFIRM_RECORD.dtype)
@@ -89,7 +87,7 @@ def _told(turn: Turn) -> Rows:
 
 
 class ConfirmColumns:
-    """Makes rows of `confirms`, of the columns in `schema`."""
+    """Makes rows of `confirms`, with the columns in `schema`."""
 
     def __init__(self, schema: pa.Schema, follower: Follower) -> None:
         self._schema = schema

@@ -1,7 +1,7 @@
 """Outcomes of messages, app by app, computed once for all messages with the same history.
 
-Most messages of a queue share their fate with thousands of others, so it is looked up by what determines it: the queue,
-its apps when the message arrived, what each of them did, and how the message ended.
+Most messages of a queue share their fate with thousands of others. It is therefore looked up by the queue, its apps
+when the message arrived, what each of them did, and how the message ended.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ ALIVE = 255
 class Ended(NamedTuple):
     """Messages that ended or are alive; all arrays except `beyond` are of one length.
 
-    `messages` are `message_dtype`, `ends` of `End` or ALIVE; `whole` is True if it ended with all of its queue. The
-    removal (seconds, and the record's number) is 0 for messages alive. `beyond` is as in `Step`.
+    `messages` are `message_dtype`, `ends` of `End` or ALIVE; `whole` is True if the message ended with all of its
+    queue. The removal (seconds, and the record's number) is 0 for live messages. `beyond` is as in `Step`.
     """
 
     messages: NDArray[Any]
@@ -64,8 +64,6 @@ class Fate(NamedTuple):
 
 
 class Fates:
-    """The fates of a partition's messages, which `lives` follows."""
-
     def __init__(self, names: Names, lives: Lives, queue_keys: Callable[[], NDArray[Any]]) -> None:
         """`queue_keys` returns the keys of queues by their number in `lives`."""
         self._names = names
@@ -78,7 +76,7 @@ class Fates:
         self._count: NDArray[Any] = np.zeros(0, np.int64)
 
     def of(self, ended: Ended, rejected: Mapping[int, set[int]]) -> tuple[list[Fate], NDArray[Any]]:
-        """Return the distinct fates, and the index of each message's fate.
+        """The distinct fates, and the index of each message's fate.
 
         `rejected` are the keys of the apps that rejected a message, by the message's index.
         """
@@ -172,7 +170,7 @@ class Fates:
 
 
 def _standing(confirmed: set[int], purged: set[int], others: set[int]) -> MessageOutcome:
-    """Return the outcome of a message that is alive."""
+    """The outcome of a live message."""
     if purged and not others:
         return MessageOutcome.PURGED
     return MessageOutcome.PARTIALLY_CONFIRMED if confirmed or purged else MessageOutcome.OUTSTANDING

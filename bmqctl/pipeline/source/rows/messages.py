@@ -1,7 +1,7 @@
 """The table `messages`: the outcome of each message, followed through a partition by `formats.bmq.stores.lives`.
 
-Tasks share a partition's messages by GUID: each reads all of its records and selects those of its messages. Memory
-grows with the messages alive at a time.
+Tasks share a partition's messages by GUID: each reads all records and selects those of its messages. Memory grows with
+the messages alive at a time.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class Turn(NamedTuple):
     step: Step
 
     def numbers(self, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the lease ids and sequence numbers of some of the records."""
+        """Lease ids and sequence numbers of some of the records."""
         records = self.records[np.searchsorted(self.positions, positions)]
         return ANY_RECORD.column(records, "primary_lease_id"), ANY_RECORD.column(records, "sequence_number")
 
 
 class Follower:
-    """Follows the messages of one task; `rejected` are the keys of apps that rejected a message alive, by its index."""
+    """Follows the messages of one task; `rejected` are the keys of apps that rejected a live message, by its index."""
 
     def __init__(self, part: Part, options: ReadOptions, bounds: Bounds, account: Account) -> None:
         self.part = part
@@ -63,13 +63,13 @@ class Follower:
         self._keys = np.zeros(0, np.uint64)
 
     def queue_keys(self) -> NDArray[Any]:
-        """Return the keys of the queues that had messages, by their numbers in `lives`."""
+        """The keys of the queues that had messages, by their numbers in `lives`."""
         if len(self._keys) < self.lives.queue_count:
             self._keys = np.array([int.from_bytes(key, "big") for key in self.lives.queue_keys()], np.uint64)
         return self._keys
 
     def turns(self) -> Iterator[Turn]:
-        """Yield all of the partition's records of this share, in steps."""
+        """Yield all of the share's records, in steps."""
         for chunk, sound in walk(self.part, self.options, self.account, use_after=False):
             kinds = select(chunk, sound, self.part.names, self._bounds, by_time=False)
             rows = np.flatnonzero(_of_share(chunk.records, kinds, self.part))
@@ -108,7 +108,7 @@ def _of_share(records: NDArray[Any], kinds: NDArray[Any], part: Part) -> NDArray
 
 
 def ended_in(turn: Turn) -> Ended:
-    """Return the messages that ended, in the order of `Step.ended_by`."""
+    """The messages that ended, in the order of `Step.ended_by`."""
     step = turn.step
     by = turn.kinds[np.searchsorted(turn.positions, step.ended_by)]
     return Ended(
@@ -125,7 +125,7 @@ def _alive(lives: Lives) -> Ended:
 def message_batches(
     part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `messages`: each message at its end, and finally those alive."""
+    """Yield the rows of `messages`: each message at its end, and finally live ones."""
     follower = Follower(part, options, bounds, account)
     columns = MessageColumns(schema, follower)
     for turn in follower.turns():
@@ -135,7 +135,7 @@ def message_batches(
 
 
 class MessageColumns:
-    """Makes rows of `messages` with the columns in `schema`."""
+    """Makes rows of `messages`, with the columns in `schema`."""
 
     def __init__(self, schema: pa.Schema, follower: Follower) -> None:
         self._schema = schema
@@ -187,7 +187,7 @@ class MessageColumns:
         columns = [np.full(len(offsets), -1, np.int64) for _ in _SIZES]
         for journal in np.flatnonzero(np.bincount(journals)).tolist():
             of_journal = np.flatnonzero(journals == journal)
-            # Messages alive are spread over the file: pages are released after every few thousand.
+            # Live messages are spread over the file: release pages after every few thousand.
             for start in range(0, len(of_journal), ROWS_PER_LOOK):
                 rows = of_journal[start : start + ROWS_PER_LOOK]
                 found = message_sizes(self._files, journal, offsets[rows], compressions[rows], checksums[rows])

@@ -15,7 +15,7 @@ PROPERTIES_TYPE = pa.map_(pa.string(), pa.struct([("type", pa.string()), ("value
 
 
 def property_items(properties: Iterable[Property]) -> list[tuple[str, dict[str, str]]]:
-    """Return the entries of one map, for Arrow."""
+    """The entries of one map, for Arrow."""
     return [(_text(name), {"type": kind.name, "value": _value(value)}) for name, kind, value in properties]
 
 
@@ -26,5 +26,5 @@ def _value(value: bool | int | str | bytes) -> str:
 
 
 def _text(text: str) -> str:
-    """Return valid UTF-8, as columns require, with other bytes as \\xNN."""
+    """The text as valid UTF-8, which columns require, with other bytes as \\xNN."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

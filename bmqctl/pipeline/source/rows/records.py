@@ -65,7 +65,7 @@ _WITH_APP = (RecordType.CONFIRM, RecordType.QUEUE_OP)
 
 
 class RecordColumns:
-    """Makes batches of one partition's records with the columns in `schema`."""
+    """Makes batches of one partition's records, with the columns in `schema`."""
 
     def __init__(self, schema: pa.Schema, partition_id: int, names: Names) -> None:
         self._schema = schema
@@ -84,10 +84,10 @@ class RecordColumns:
         files: DataFiles,
         journal: int,
     ) -> pa.RecordBatch:
-        """Make the rows of `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`, all of them sound.
+        """Make the rows of sound `records` (shape (n,), `ANY_RECORD.dtype`) at journal offsets `offsets`.
 
-        The sizes of messages are looked up in the journal's DATA file. Raises StoreError (failfast) for a message that
-        is not in it.
+        The journal's DATA file gives the sizes of messages. Raises StoreError (failfast) for a message that is not in
+        it.
         """
         rows = _Rows(records, kinds, files, journal)
         arrays = [self._array(field, rows, offsets) for field in self._schema]
@@ -135,7 +135,7 @@ class RecordColumns:
             return (self._keys if name == "queue_key" else self._uris).take(keys, at, count)
         at, apps = rows.keys("app_key", _WITH_APP)
         queues = rows.keys("queue_key", _WITH_APP)[1]
-        # The null key means no app: a record about a whole queue.
+        # The null key means no app: the record is about a whole queue.
         some = np.flatnonzero(apps)
         if name == "app_key":
             return self._keys.take(apps[some], at[some], count)
@@ -143,8 +143,6 @@ class RecordColumns:
 
 
 class AppLabels:
-    """Ids of apps, by queue key and app key."""
-
     def __init__(self, names: Names) -> None:
         self._pairs: dict[tuple[int, int], int] = {}
         self._ids = names.app_ids()
@@ -158,7 +156,7 @@ class AppLabels:
         return self._labels.take(self._number(queues, apps), rows, count)
 
     def _number(self, queues: NDArray[Any], apps: NDArray[Any]) -> NDArray[Any]:
-        # An app's key is derived from its queue and id, so that it alone identifies any app but the default one.
+        # An app's key, derived from its queue and id, identifies any app but the default one.
         mixed = queues * np.uint64(0x9E3779B97F4A7C15) ^ apps
         _, first, inverse = np.unique(mixed, return_index=True, return_inverse=True)
         numbers = []
@@ -194,13 +192,13 @@ class _Rows:
         return self._of[kind]
 
     def keys(self, name: str, kinds: Collection[int]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the indexes of records of `kinds`, and the key in each as a number."""
+        """The indexes of records of `kinds`, and the key in each as a number."""
         found = [self.of(kind) for kind in kinds]
         numbers = [key_numbers(part, LAYOUTS[kind], name) for kind, (_, part) in zip(kinds, found, strict=True)]
         return np.concatenate([at for at, _ in found]), np.concatenate(numbers)
 
     def guids(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return the indexes of records that have a GUID, in order, and the 16 bytes of each GUID."""
+        """The indexes of records that have a GUID, in order, and the 16 bytes of each GUID."""
         wanted = np.isin(self.kinds, _WITH_GUID)
         guids = np.zeros((len(self.records), GUID_SIZE), np.uint8)
         octets = self.records.view(np.uint8).reshape(len(self.records), JOURNAL_RECORD_SIZE)
@@ -248,7 +246,7 @@ def message_sizes(
 
 
 def _differ(data: Buffer, located: Located, checksums: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the messages that are there and do not match their checksums."""
+    """Mark the messages that fail their checksums."""
     view, found = memoryview(data), np.zeros(len(checksums), np.bool_)
     rows = np.flatnonzero(located.sound)
     places = (column[rows].tolist() for column in (located.start, located.size, checksums))
