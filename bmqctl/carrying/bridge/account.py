@@ -1,4 +1,4 @@
-"""The account of a bridge: each message that was taken came to exactly one end, or is still in flight."""
+"""The account of a bridge: each message taken has ended in exactly one way, or is in flight."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any, Final
 
 __all__ = ["OTHER_REASONS", "REASONS_MAX", "Account"]
 
-# The reasons that are counted one by one. Texts of messages are in some of them, so that there can be any number.
+# Reasons counted individually: some contain texts of messages, so their number is unbounded.
 REASONS_MAX: Final = 100
 OTHER_REASONS: Final = "other reasons"
 
 
 @dataclass(slots=True)
 class Account:
-    """Counts of messages. Each delivery by the source counts as taken, a message that comes again once more.
+    """Counts of messages. Each delivery by the source counts as taken, a repeated one again.
 
-    `taken` is the sum of the next three and of what is in flight. `returned` are messages that the source keeps: the
+    `taken` is the sum of the next three and the messages in flight. `returned` messages stay with the source: the
     bridge was stopped, or lost the source, before they were acknowledged. `repeated` are sends beyond the first.
-    `size_bytes` is the size of what was delivered, with its properties. `missing` counts the messages that the
-    source should have and does not give: they are not taken.
+    `size_bytes` is the size of the delivered messages with their properties. `missing` counts messages that the source
+    should have but does not deliver; they are not taken.
     """
 
     taken: int = 0
@@ -32,13 +32,12 @@ class Account:
     missing: int = 0
 
     def refuse(self, reason: str) -> None:
-        """Count a message that cannot be carried."""
         is_counted = reason in self.refused or len(self.refused) < REASONS_MAX
         self.refused[reason if is_counted else OTHER_REASONS] += 1
 
     @property
     def in_flight(self) -> int:
-        """The messages that have come to no end yet."""
+        """Messages that have not ended yet."""
         return self.taken - self.delivered - self.returned - self.refused.total()
 
     def as_json(self) -> dict[str, Any]:

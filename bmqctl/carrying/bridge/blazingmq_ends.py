@@ -39,7 +39,7 @@ __all__ = [
     "lane_of",
 ]
 
-# The size of messages that are made before the bridge takes them: payloads are larger than what was delivered.
+# The size of messages converted before the bridge takes them: decompressed payloads are larger than deliveries.
 _PORTION_BYTES: Final = 1 << 20
 FAULTS: Final = (OSError, SessionLost, RequestFailed, Unusable)
 _PASSING: Final = frozenset(
@@ -48,14 +48,14 @@ _PASSING: Final = frozenset(
 
 
 class ToPost(NamedTuple):
-    """A message to be posted, and its GUID by the number of its renewals: another for each."""
+    """A message to post, and its GUID for each number of renewals."""
 
     encoded: Encoded
     guid: Callable[[int], bytes]
 
 
 class Made(NamedTuple):
-    """A message for the destination, and its size. With `is_alone` it is sent in no batch with others."""
+    """A message for the destination, and its size. With `is_alone` it is a batch by itself."""
 
     message: Any
     size: int
@@ -63,11 +63,11 @@ class Made(NamedTuple):
 
 
 Make = Callable[[Message, list[Property]], Made]
-"""Makes a message for the destination of one from a queue, and its properties. Raises `Unfit`, and `FormatError`."""
+"""Converts a queue's message and its properties for the destination. Raises `Unfit`, and `FormatError`."""
 
 
 def for_topic() -> Make:
-    """Make the maker of messages for a topic, each with an id of its own."""
+    """Make a converter of messages for a topic, which gives each an id of its own."""
     ids = UniqueIds()
 
     def make(message: Message, properties: list[Property]) -> Made:
@@ -82,11 +82,11 @@ class Keeping(Protocol):
 
     @property
     def options(self) -> StreamOptions:
-        """The options of the consumer, at the time when it opens the queue."""
+        """The consumer's options when it opens the queue."""
         ...
 
     def wanted(self, messages: list[Message]) -> list[Message]:
-        """The delivered messages that are to be carried."""
+        """The delivered messages to carry."""
         ...
 
     def settle(self, queue: Queue, messages: list[Message]) -> None:
@@ -94,12 +94,12 @@ class Keeping(Protocol):
         ...
 
     async def attend(self, queue: Queue) -> None:
-        """Do what is to be done beside the consumption of an open queue; it is cancelled at the end of that."""
+        """Do additional work while an open queue is consumed, until cancelled."""
         ...
 
 
 class Confirming:
-    """Messages are confirmed, so that their queue is rid of them."""
+    """Confirms messages, so that their queue deletes them."""
 
     def __init__(self, options: StreamOptions) -> None:
         self.options = options
@@ -115,7 +115,7 @@ class Confirming:
 
 
 class _Token(NamedTuple):
-    """A delivered message, and the queue of the session that it was delivered by."""
+    """A delivered message, and its session's queue."""
 
     queue: Queue
     message: Message
@@ -125,7 +125,7 @@ _queue_of = attrgetter("queue")
 
 
 def lane_of(properties: list[Property], key: str, lanes: int) -> int:
-    """The lane of a message, by the text of the property `key`; the first for a message without it."""
+    """The lane of a message, by the text of the property `key`; the first one without it."""
     for name, _, value in properties:
         if name == key:
             return zlib.crc32(value if isinstance(value, bytes) else str(value).encode(errors="replace")) % lanes
@@ -133,7 +133,7 @@ def lane_of(properties: list[Property], key: str, lanes: int) -> int:
 
 
 class BlazingSource:
-    """A consumer of a queue. The broker delivers no more unconfirmed messages than the options of `keeping` allow."""
+    """A consumer of a queue. The options of `keeping` limit the unconfirmed messages that the broker delivers."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class BlazingSource:
         self._trying = trying
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Consume until the bridge has ended; confirm what was settled before leaving."""
+        """Consume until the bridge has ended; confirm settled messages before leaving."""
         while not bridge.ended.is_set():
             reason, is_final = "the queue was closed", False
             try:
@@ -172,7 +172,7 @@ class BlazingSource:
             await self._trying.failed(reason, is_final=is_final)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
-        """Confirm messages. Those of a session that is over are delivered again."""
+        """Confirm messages. Those of an ended session are delivered again."""
         for queue, group in groupby((item.token for item in items), _queue_of):
             with suppress(SessionLost, Unusable):
                 self._keeping.settle(queue, [token.message for token in group])
@@ -192,13 +192,13 @@ class BlazingSource:
                     await self._take_all(queue, self._keeping.wanted(messages), bridge)
             nursery.cancel_scope.cancel()
         if not bridge.ended.is_set():
-            # The reason, if the session has ended.
+            # Raises the reason, if the session has ended.
             await queue.receive()
 
     async def _take_all(self, queue: Queue, messages: list[Message], bridge: Bridge) -> None:
-        """Have the bridge take messages, which are made as it has room for them.
+        """Give the bridge messages, converted as it has room for them.
 
-        So no more payloads are held, decompressed, than the lanes' windows allow and one portion.
+        This bounds the decompressed payloads to the lanes' windows and one portion.
         """
         lanes: dict[int, list[CarriedMessage]] = {}
         size = 0
@@ -231,8 +231,6 @@ def _take(bridge: Bridge, lanes: Mapping[int, list[CarriedMessage]]) -> None:
 
 
 class BlazingDestination:
-    """A producer of a queue."""
-
     def __init__(self, end: BlazingEnd, session: SessionOptions, trying: TryAgain, tell: Tell) -> None:
         self._end = end
         self._session = session
@@ -240,12 +238,11 @@ class BlazingDestination:
         self._tell = tell
         self._queue: Queue | None = None
         self._bridge: Bridge | None = None
-        # By lane: the batch that is posted, and the answers that there are.
+        # By lane: the posted batch, with the answers so far.
         self._open: dict[int, _OpenBatch] = {}
         self._told = AckStatus.SUCCESS
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Keep the queue open."""
         self._bridge = bridge
         while True:
             reason, is_final = "disconnected", False
@@ -264,10 +261,9 @@ class BlazingDestination:
             await self._trying.failed(reason, is_final=is_final)
 
     def send(self, send: Send) -> None:
-        """Post a batch."""
         self._open[send.lane] = opened = _OpenBatch(send.batch, [None] * len(send.items), len(send.items))
         if self._queue is None:
-            return  # it is answered when the connection's end is noticed
+            return  # the end of the connection answers it
         for at, item in enumerate(send.items):
             (payload, area), guid_of = item.message
             guid = guid_of(item.renewals)
@@ -306,13 +302,13 @@ class BlazingDestination:
             self._bridge.answered(lane, opened.batch, [answer or AGAIN for answer in opened.answers])
 
     def _lose(self, bridge: Bridge) -> None:
-        """Count what is not answered as to be sent again."""
+        """Mark unanswered messages to be sent again."""
         lost, self._open = self._open, {}
         bridge.destination_down({lane: [each or AGAIN for each in opened.answers] for lane, opened in lost.items()})
 
 
 class _OpenBatch:
-    """A batch that was posted: its answers, and how many of them are missing."""
+    """A posted batch: its answers, and the number of missing ones."""
 
     def __init__(self, batch: int, answers: list[Answer | None], left: int) -> None:
         self.batch = batch
@@ -326,5 +322,5 @@ class _OpenBatch:
 
 
 def _is_final(fault: Exception) -> bool:
-    """Return True for a refusal that time does not change, such as that of an unknown domain."""
+    """Return True for a permanent refusal, such as for an unknown domain."""
     return isinstance(fault, RequestFailed) and fault.status.category not in _PASSING

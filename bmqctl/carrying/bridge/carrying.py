@@ -1,4 +1,4 @@
-"""One bridge at work: its flow's decisions, carried out by a source and a destination."""
+"""One running bridge: carries out its flow's decisions with a source and a destination."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ Tell = Callable[[str], None]
 
 
 class Source(Protocol):
-    """The end that messages come from. `lanes` are its first lanes."""
+    """The end from which messages come. `lanes` are its first lanes."""
 
     lanes: int
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Take messages until the bridge has ended, over lost connections; `CannotBegin` without a first."""
+        """Take messages until the bridge has ended, across lost connections. Raises `CannotBegin` without a first
+        one.
+        """
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Let the source forget messages."""
 
 
 class Destination(Protocol):
-    """The end that messages go to."""
+    """The end to which messages go."""
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Keep a connection until cancelled; `CannotBegin` if the first cannot be had."""
+        """Keep a connection until cancelled. Raises `CannotBegin` without a first one."""
 
     def send(self, send: Send) -> None:
-        """Send a batch; the answers go to the bridge."""
+        """Send a batch; pass the answers to the bridge."""
 
 
 class Bridge:
-    """One bridge at work. The ends call it; `changed` is set, and another, whenever something happened.
+    """One running bridge, called by its ends. Every event sets `changed`, and replaces it.
 
-    With `count_max` it ends when this number of messages has ended.
+    With `count_max` the bridge ends after this number of messages.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Bridge:
         self.stopped = trio.Event()
         self.ended = trio.Event()
         self.last_taken_s = trio.current_time()
-        # True while the source is not connected: that nothing comes means nothing then.
+        # True while the source is not connected: silence means nothing then.
         self.is_source_away = False
         self._source = source
         self._destination = destination
@@ -83,44 +85,39 @@ class Bridge:
     # Input from the ends
 
     def take(self, lane: int, items: Sequence[CarriedMessage]) -> None:
-        """Take messages of the source."""
+        """Take messages from the source."""
         self.last_taken_s = trio.current_time()
         self._do(self.flow.take(lane, self._portion(items)))
 
     def add_lane(self) -> int:
-        """Make one more lane for the source; return its number."""
+        """Add a lane for the source; return its number."""
         return self.flow.add_lane()
 
     def release(self, lane: int) -> None:
-        """Leave what is not sent yet of a lane to the source."""
+        """Leave a lane's unsent messages to the source."""
         self.flow.release(lane)
         self._do([])
 
     def source_lost(self) -> None:
-        """Expect the source to deliver again what was not settled."""
+        """Expect the source to deliver unsettled messages again."""
         self.flow.source_lost()
         self._is_cut = False
         self._do([])
 
     def destination_up(self) -> None:
-        """Begin to send."""
         self._do(self.flow.destination_up())
 
     def destination_down(self, known: Mapping[int, Sequence[Answer]] | None = None) -> None:
-        """Stop sending; `known` has the answers to batches that are answered in part."""
+        """Stop sending; `known` has the answers to partly answered batches."""
         self._do(self.flow.destination_down(trio.current_time(), known))
 
     def answered(self, lane: int, batch: int, answers: Sequence[Answer], *, one_by_one: bool = False) -> None:
-        """Take the destination's answers."""
         self._do(self.flow.answered(lane, batch, answers, trio.current_time(), one_by_one=one_by_one))
 
     # The life of the bridge
 
     async def run(self, idle_s: float | None, patience_s: float) -> None:
-        """Carry messages until `stop`, a refusal, or `idle_s` seconds without a message.
-
-        Raises `CannotBegin`.
-        """
+        """Carry messages until `stop`, a refusal, or `idle_s` seconds without a message. Raises `CannotBegin`."""
         async with open_nursery() as nursery:
             working = trio.Event()
             with self._beginning:
@@ -130,7 +127,7 @@ class Bridge:
                 await self._carry(nursery, working, idle_s, patience_s)
 
     async def _carry(self, nursery: trio.Nursery, working: trio.Event, idle_s: float | None, patience_s: float) -> None:
-        """Carry messages while both ends are there, up to the end of the bridge."""
+        """Carry messages while both ends are connected, up to the end of the bridge."""
         nursery.start_soon(self._tick)
         if idle_s is not None:
             self.last_taken_s = trio.current_time()
@@ -143,18 +140,17 @@ class Bridge:
             await working.wait()
 
     def stop(self, reason: str = "") -> None:
-        """Take and send nothing more; await no end that is not there yet."""
+        """Take and send nothing more; cancel the wait for an end that is not connected yet."""
         self._beginning.cancel()
         self.flow.stop(reason)
         self._do([])
 
     def give_up(self) -> None:
-        """Stop, and await no answer."""
+        """Stop, without waiting for answers."""
         self.flow.give_up()
         self._do([])
 
     async def await_change(self) -> None:
-        """Wait until something happened."""
         await self.changed.wait()
 
     async def _run_source(self, done: trio.Event, task_status: trio.TaskStatus[None]) -> None:
@@ -192,13 +188,13 @@ class Bridge:
         return self.account.delivered + self.account.refused.total()
 
     def _is_enough(self) -> bool:
-        """Return True if the bridge has carried what it was to."""
+        """Return True if the bridge has carried its number of messages."""
         if self._count_max is None or self.flow.held:
             return False
         return self._is_cut or self._ended >= self._count_max
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Carry out actions, then the actions that result from them."""
+        """Carry out actions, and the actions that result from them."""
         self._actions.extend(actions)
         if self._is_acting:
             return
@@ -225,7 +221,7 @@ class Bridge:
 async def run_to_end(
     bridge: Bridge, task_status: trio.TaskStatus[None], hand_out: Callable[[Bridge], Awaitable[None]]
 ) -> None:
-    """Run a source whose messages have an end: stop the bridge once `hand_out` has returned and all are answered.
+    """Run a finite source: stop the bridge once `hand_out` has returned and all messages are answered.
 
     If the bridge stops before that, `hand_out` is cancelled.
     """
@@ -245,10 +241,10 @@ async def run_to_end(
 
 
 class TryAgain:
-    """Repetition of what keeps a connection, with a pause that grows while it fails at once.
+    """Retries a connection, with a pause that grows while it fails immediately.
 
-    `tell` hears of each failure, unless it is the one before. The first connection is awaited for no more than `wait_s`
-    seconds; None: for ever.
+    `tell` reports each failure that differs from the previous one. The first connection may take `wait_s` seconds;
+    None: any time.
     """
 
     def __init__(self, end: str, tell: Tell, wait_s: float | None = None) -> None:
@@ -261,7 +257,6 @@ class TryAgain:
         self._was_connected = False
 
     def connected(self, status: trio.TaskStatus[Any]) -> None:
-        """Note that there is a connection."""
         if not self._was_connected:
             self._was_connected = True
             status.started()
@@ -275,7 +270,7 @@ class TryAgain:
     async def failed(self, reason: str, *, is_final: bool = False) -> None:
         """Wait before the next attempt.
 
-        Raises `CannotBegin` if there was no connection ever, and the reason is final or the time is over.
+        Raises `CannotBegin` if there never was a connection, and the reason is final or the time is over.
         """
         left_s = None if self._was_connected else self._left_s(is_final)
         if left_s is not None and left_s <= 0:
@@ -287,7 +282,7 @@ class TryAgain:
         self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
 
     def _left_s(self, is_final: bool) -> float | None:
-        """The time for which the first connection is still awaited."""
+        """The time left for the first connection."""
         if is_final or self._wait_s is None:
             return 0.0 if is_final else None
         return self._began_s + self._wait_s - trio.current_time()

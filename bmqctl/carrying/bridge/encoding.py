@@ -1,8 +1,8 @@
-"""Messages of RocketMQ as the bytes that BlazingMQ is sent, without a property object in between where it can be.
+"""RocketMQ messages as bytes for BlazingMQ, mostly without intermediate property objects.
 
-Most messages of a topic have the same names of properties. For each set of names there is one plan, the order of
-BlazingMQ's names and their bytes, so that a message needs its values only. A message without a plan, such as
-one that has been in BlazingMQ before, goes through `to_blazingmq`, which is the definition of both.
+Most messages of a topic have the same names of properties. Each set of names has one plan, the order of BlazingMQ's
+names and their bytes, so that a message needs only its values. Messages without a plan, such as those that were in
+BlazingMQ before, go through `to_blazingmq`, which defines the result of both.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _OWN: Final = frozenset({RAW, TYPES})
 
 
 class Encoded(NamedTuple):
-    """A message for BlazingMQ: its payload, and the area with its properties."""
+    """A message for BlazingMQ: its payload, and its properties area."""
 
     payload: Buffer
     area: bytes
 
 
 class _Plan(NamedTuple):
-    """The properties of messages with the same names: the area's plan, and the names in RocketMQ in its order.
+    """A plan for messages with the same property names: the area's plan, and RocketMQ's names in its order.
 
-    In the place of the marks are the names of the marks, of which no property of such a message has one.
+    In place of the marks are their own names, which no such message has as properties.
     """
 
     area: AreaPlan
@@ -57,7 +57,7 @@ class _Plan(NamedTuple):
 
 
 def encode_for_blazingmq(record: Record, broker_name: str) -> Encoded:
-    """Make the bytes for BlazingMQ. Raises `Unfit`."""
+    """Encode a message for BlazingMQ. Raises `Unfit`."""
     properties = decode_properties(record.properties)
     if record.flag or len(record.properties) > 8 * CACHED_LENGTH_MAX or not all(properties.values()):
         return _encode(record, broker_name)
@@ -83,7 +83,7 @@ def _encode(record: Record, broker_name: str) -> Encoded:
 
 @lru_cache(_PLANS)
 def _plan(names: tuple[str, ...]) -> _Plan | None:
-    """Make the plan for messages with these names; None if some of them mean more than a string of that name."""
+    """Make the plan for messages with these names; None if some need more than a string of that name."""
     wanted = {ROCKETMQ_QUEUE: ROCKETMQ_QUEUE, ROCKETMQ_OFFSET: ROCKETMQ_OFFSET}
     if UNIQUE_KEY in names:
         wanted[ROCKETMQ_ID] = ROCKETMQ_ID

@@ -1,4 +1,4 @@
-"""The places that messages are carried from and to: queues of BlazingMQ, and topics of RocketMQ."""
+"""The ends of a bridge: queues of BlazingMQ, and topics of RocketMQ."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Final, NamedTuple
 __all__ = ["DEFAULT_GROUP", "BadBridge", "BlazingEnd", "CannotBegin", "RocketEnd", "is_topic_name"]
 
 DEFAULT_GROUP: Final = "bmqctl-bridge"
-# The characters that Apache RocketMQ takes in a name.
+# The characters that Apache RocketMQ accepts in a name.
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 
 class CannotBegin(Exception):
-    """A reason for which a command or a bridge does not begin; one line."""
+    """The reason why a command or a bridge cannot begin; one line."""
 
 
 class BadBridge(CannotBegin):
-    """An end or a bridge that is invalid; one line."""
+    """An invalid end or bridge; one line."""
 
 
 class BlazingEnd(NamedTuple):
-    """A queue of BlazingMQ, or an app of one, and its broker."""
+    """A queue of BlazingMQ, or one of its apps, and its broker."""
 
     host: str
     port: int
@@ -34,8 +34,8 @@ class BlazingEnd(NamedTuple):
 class RocketEnd(NamedTuple):
     """A topic of RocketMQ, and its nameserver.
 
-    `group` consumes it. Messages go to the queue with number `queue`, 0 if that is None, or by the value of the
-    property `key` to one of all queues.
+    `group` consumes it. Messages go to the queue with number `queue`, 0 if None, or by the value of the property `key`
+    to one of all queues.
     """
 
     host: str

@@ -1,12 +1,12 @@
-"""The decisions of one bridge, without I/O: what goes to the destination, and what the source may forget.
+"""The decisions of one bridge, without I/O: which messages to send, and which the source may forget.
 
-Messages come from the source in lanes (`take`). The next steps come back as actions: `Send` a batch to the
-destination, whose answers go into `answered`, and `Settle` messages, which the source need not keep any more. A message
-is settled only after the destination has acknowledged it, and in its lane's order; so a bridge that ends anyhow has
-nothing to remember.
+Messages come from the source in lanes (`take`). The next steps are returned as actions: `Send` a batch to the
+destination, whose answers go into `answered`, and `Settle` messages, which the source may forget. A message is settled
+only after the destination has acknowledged it, and in its lane's order; a bridge therefore has no state of its own to
+keep.
 
-If the destination takes a message while it refuses one before it for lack of room, both are sent again, in their order:
-after the last copy of a message there is a copy of each that came after it.
+If the destination accepts a message after refusing an earlier one for lack of room, both are sent again in order: each
+message that came after another has a copy after that one's last copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAUSE_MAX_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FlowOptions:
-    """The bounds of what a lane holds, and of a batch; with `skip_refused` the bridge goes on after a refusal."""
+    """Limits of a lane's messages and of a batch; with `skip_refused` the bridge goes on after a refusal."""
 
     window: int = 4096
     window_bytes: int = 32 << 20
@@ -50,10 +50,10 @@ class FlowOptions:
 
 @dataclass(slots=True, eq=False)
 class CarriedMessage:
-    """A message on its way. `token` is what the source needs to forget it, `message` what the destination is given.
+    """A message in transit. The source needs `token` to forget it, the destination gets `message`.
 
-    `unfit` is the reason why it cannot be carried, or was refused. `sends` counts how often it went out, and `renewals`
-    how often it has to be in the destination once more although it is there. With `is_alone` it is a batch by itself.
+    `unfit` is the reason why it cannot be carried, or was refused. `sends` counts its sends, and `renewals` how often
+    the destination must store it once more. With `is_alone` it is a batch by itself.
     """
 
     token: Any
@@ -66,11 +66,11 @@ class CarriedMessage:
 
 
 class AnswerKind(Enum):
-    """The destination's word on a message."""
+    """The destination's answer to a message."""
 
     TAKEN = auto()
-    AGAIN = auto()  # no, or nobody knows: it has to be sent again
-    REFUSED = auto()  # it never will
+    AGAIN = auto()  # not stored, or unknown: send it again
+    REFUSED = auto()  # permanently
 
 
 class Answer(NamedTuple):
@@ -85,7 +85,7 @@ AGAIN: Final = Answer(AnswerKind.AGAIN)
 
 
 class Send(NamedTuple):
-    """Send these messages to the lane's queue; `answered` wants the answers with the batch's number."""
+    """Send these messages to the lane's queue, and pass the answers to `answered` with the batch's number."""
 
     lane: int
     batch: int
@@ -104,10 +104,10 @@ Action = Send | Settle
 
 @dataclass(slots=True)
 class _Line:
-    """A lane's messages: the waiting ones, and the batch that is with the destination; `size` is of them all.
+    """A lane's messages: the waiting ones, and the batch at the destination; `size` covers both.
 
-    With `is_stale` the source took back the messages of the batch, and delivers them again. `alone` are the messages
-    in front that are sent one by one.
+    With `is_stale` the source took back the messages of the batch, and delivers them again. `alone` counts the leading
+    messages that are sent one by one.
     """
 
     state: Lane = Lane.EMPTY
@@ -140,7 +140,7 @@ class Flow:
 
     @property
     def held(self) -> int:
-        """The messages that wait or are with the destination, counted one by one."""
+        """The number of messages that wait or are at the destination."""
         return sum(len(line.waiting) + len(line.sent) for line in self._lines)
 
     @property
@@ -149,21 +149,21 @@ class Flow:
         return min((line.due_s for line in self._lines if line.state is Lane.PAUSED), default=None)
 
     def room(self, lane: int) -> int:
-        """The number of messages that may still be taken for a lane."""
+        """The number of messages that a lane may still take."""
         line = self._lines[lane]
         if line.size >= self._options.window_bytes:
             return 0
         return max(0, self._options.window - len(line.waiting) - len(line.sent))
 
     def is_free(self, lane: int) -> bool:
-        """Return True if nothing of a lane waits or is with the destination."""
+        """Return True if a lane has no messages waiting or at the destination."""
         line = self._lines[lane]
         return not line.waiting and not line.sent
 
     # Input from the source
 
     def add_lane(self) -> int:
-        """Make one more lane; return its number."""
+        """Add a lane; return its number."""
         line = _Line()
         if self.is_stopped:
             line.state = step(line.state, LaneInput.STOPPED)
@@ -171,7 +171,7 @@ class Flow:
         return len(self._lines) - 1
 
     def take(self, lane: int, items: Sequence[CarriedMessage]) -> list[Action]:
-        """Take messages of the source; they follow the ones taken for the lane before."""
+        """Take messages from the source; they follow the lane's earlier ones."""
         self.account.taken += len(items)
         if self.is_stopped or not items:
             self.account.returned += len(items)
@@ -183,15 +183,15 @@ class Flow:
         return self._send(lane)
 
     def source_lost(self) -> None:
-        """Forget what is not with the destination yet: the source delivers again what was not settled."""
+        """Forget unsent messages: the source delivers unsettled ones again."""
         for lane, line in enumerate(self._lines):
             self.release(lane)
             line.is_stale = bool(line.sent)
 
     def release(self, lane: int) -> None:
-        """Forget what is not with the destination yet: the source delivers it to somebody else.
+        """Forget a lane's unsent messages: the source delivers them to another consumer.
 
-        Messages with the destination are settled with its answers, as ever.
+        The answers settle messages at the destination as usual.
         """
         line = self._lines[lane]
         self._return(line)
@@ -202,14 +202,13 @@ class Flow:
     # Input from the destination
 
     def destination_up(self) -> list[Action]:
-        """Begin to send."""
         self.is_up = True
         return [action for lane in range(len(self._lines)) for action in self._send(lane)]
 
     def destination_down(self, now_s: float, known: Mapping[int, Sequence[Answer]] | None = None) -> list[Action]:
-        """Stop sending until `destination_up`; what is not answered is sent again then.
+        """Stop sending until `destination_up`, which sends unanswered messages again.
 
-        `known` has, by lane, the answers to batches of which not all messages are answered.
+        `known` has the answers to partly answered batches, by lane.
         """
         self.is_up = False
         actions: list[Action] = []
@@ -222,9 +221,9 @@ class Flow:
     def answered(
         self, lane: int, batch: int, answers: Sequence[Answer], now_s: float, *, one_by_one: bool = False
     ) -> list[Action]:
-        """Take the answers to a batch, one for each of its messages; those to an earlier batch are passed over.
+        """Take the answers to a batch, one for each message; ignore those to an earlier batch.
 
-        With `one_by_one` the messages that have to be sent again go at once, each in a batch of its own.
+        With `one_by_one`, messages to send again go immediately, each in a batch of its own.
         """
         line = self._lines[lane]
         if batch != line.batch or not line.sent:
@@ -253,7 +252,7 @@ class Flow:
     # The clock, and the end
 
     def tick(self, now_s: float) -> list[Action]:
-        """Go on in the lanes whose pause is over."""
+        """Continue the lanes whose pause is over."""
         actions: list[Action] = []
         for lane, line in enumerate(self._lines):
             if line.state is Lane.PAUSED and line.due_s <= now_s:
@@ -262,7 +261,7 @@ class Flow:
         return actions
 
     def stop(self, reason: str = "") -> None:
-        """Send nothing more; what is with the destination is still awaited. The first reason is kept."""
+        """Send nothing more, but await answers. The first reason is kept."""
         self.ended_by = self.ended_by or reason
         self.is_stopped = True
         for line in self._lines:
@@ -270,7 +269,7 @@ class Flow:
             self._return(line)
 
     def give_up(self) -> None:
-        """Stop, and wait for nothing: the source keeps what is not acknowledged."""
+        """Stop without waiting: the source keeps unacknowledged messages."""
         self.stop()
         for line in self._lines:
             if line.sent:
@@ -321,9 +320,9 @@ class Flow:
         return batch
 
     def _count(self, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> tuple[int, int]:
-        """Count the messages that came to an end, up to the first that has to be sent again or that ends the bridge.
+        """Count the ended messages, up to the first to send again or that ends the bridge.
 
-        Return how many these are, and where those begin that have to be sent again.
+        Returns their number, and where the messages to send again begin.
         """
         for at, (item, answer) in enumerate(zip(items, answers, strict=True)):
             if answer.kind is AnswerKind.AGAIN:
@@ -336,7 +335,7 @@ class Flow:
         return len(items), len(items)
 
     def _put_back(self, line: _Line, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
-        """Have messages sent again, before all that wait."""
+        """Put messages back before all waiting ones."""
         for item, answer in zip(items, answers, strict=True):
             item.renewals += answer.kind is AnswerKind.TAKEN
         line.waiting.extendleft(reversed(items))
@@ -351,7 +350,7 @@ class Flow:
         return self._options.skip_refused
 
     def _let_go(self, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
-        """Count messages that are not sent again, and not settled: the source keeps them."""
+        """Count messages that are neither sent again nor settled: the source keeps them."""
         for item, answer in zip(items, answers, strict=True):
             if answer.kind is AnswerKind.TAKEN:
                 self._delivered(item)

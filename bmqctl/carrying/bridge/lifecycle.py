@@ -1,7 +1,7 @@
-"""The life of a lane, as one table.
+"""The states of a lane, as one table.
 
-A lane leads to one queue of the destination, and keeps the order of what goes through it: no more than one batch is
-with the destination. A pair (state, what happens) that the table does not hold cannot happen.
+A lane leads to one queue of the destination, and keeps its order: at most one batch is at the destination. A pair
+(state, input) that the table lacks cannot happen.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class ImpossibleForBridge(Exception):
 
 class Lane(Enum):
     EMPTY = auto()
-    READY = auto()  # messages wait, and the next batch may go as soon as the destination is there
-    SENDING = auto()  # a batch is with the destination
-    PAUSED = auto()  # messages have to be sent again, and not at once
-    ENDING = auto()  # the bridge was stopped, and a batch is with the destination
+    READY = auto()  # messages wait, and the next batch may go as soon as the destination is connected
+    SENDING = auto()  # a batch is at the destination
+    PAUSED = auto()  # messages must be sent again, but not immediately
+    ENDING = auto()  # the bridge was stopped, and a batch is at the destination
     ENDED = auto()
 
 
 class LaneInput(Enum):
     TAKEN = auto()  # messages came from the source
-    SENT = auto()  # a batch was made of what waits
-    SETTLED = auto()  # the batch came to an end, or could not be sent as it was, and messages wait
-    EMPTIED = auto()  # nothing waits, and no batch is with the destination
-    AGAIN = auto()  # the batch, or the end of it, has to be sent again later
+    SENT = auto()  # the waiting messages made a batch
+    SETTLED = auto()  # the batch ended, or could not be sent as it was, and messages wait
+    EMPTIED = auto()  # no messages wait, and no batch is at the destination
+    AGAIN = auto()  # the batch, or its rest, must be sent again later
     DUE = auto()  # the pause is over
     STOPPED = auto()
 
@@ -62,7 +62,7 @@ LANE_TABLE: Final[dict[tuple[Lane, LaneInput], Lane]] = {
 
 
 def step(state: Lane, happened: LaneInput) -> Lane:
-    """Return the state after `happened`; `ImpossibleForBridge` if the table has no such row."""
+    """The next state. Raises `ImpossibleForBridge` if the table has no such row."""
     try:
         return LANE_TABLE[state, happened]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Bridges made of their ends, which know what their systems need; and the configuration of bridges."""
+"""Construction of bridges from their ends, which know their systems' needs; the configuration of bridges."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ _SALT_SIZE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """The means by which brokers are reached: `session` is for BlazingMQ, `security` for RocketMQ.
+    """Access to brokers: `session` is for BlazingMQ, `security` for RocketMQ.
 
-    `wait_s` limits the wait for the first connection; None waits without a limit.
+    `wait_s` limits the wait for the first connection; None is unlimited.
     """
 
     session: SessionOptions = field(default_factory=SessionOptions)
@@ -56,10 +56,10 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class CarryOptions:
-    """Options of a run, which with `moves` removes from the source what was carried.
+    """Options of a run; with `moves`, carried messages are removed from the source.
 
-    `expression` is in the language of the source's system. The run ends after `count_max` messages; for a source that
-    is consumed, when none has come for `idle_s`; and at a refused message, unless it is a copy and `skip_refused`.
+    `expression` is in the language of the source's system. The run ends after `count_max` messages; for a consumed
+    source, after `idle_s` without any; and at a refused message, unless it is a copy with `skip_refused`.
     """
 
     moves: bool
@@ -74,10 +74,9 @@ class CarryOptions:
 
 
 class Carriage(NamedTuple):
-    """A bridge that is being made, as one of its ends needs it.
+    """A bridge in construction, as one of its ends sees it.
 
-    Messages get GUIDs of their own by the `salt`, so that no other run's repeat them; without it they repeat those of
-    an earlier move.
+    With `salt`, messages get GUIDs that no other run repeats; without it, those of an earlier move.
     """
 
     means: Means
@@ -87,15 +86,15 @@ class Carriage(NamedTuple):
     salt: bytes
 
     def trying(self, end: object) -> TryAgain:
-        """Make the repetition of connections to an end."""
+        """Make the retrying of connections to an end."""
         return TryAgain(str(end), self.tell, self.means.wait_s)
 
 
 class BridgeEnd(Protocol):
-    """A place that messages are carried from or to.
+    """A place from or to which messages are carried.
 
-    `has_queues` is True if it has several queues, each with an order of its own. `key` names the property by whose
-    value messages are spread, "" for none.
+    `has_queues` is True if it has several queues, each with its own order. `key` names the property by whose value
+    messages are spread, "" for none.
     """
 
     @property
@@ -104,15 +103,15 @@ class BridgeEnd(Protocol):
     def key(self) -> str: ...
 
     def maker_of_messages(self, uri: str, salt: bytes) -> Make:
-        """Make the maker of messages for this end out of those of a queue; with `salt` no other run's repeat them."""
+        """Make a converter of a queue's messages for this end; with `salt` no other run's repeat them."""
         ...
 
     def maker_of_records(self, salt: bytes) -> MakeOfRecord:
-        """Make the maker of messages for this end out of those of a topic; `salt` as in `maker_of_messages`."""
+        """Make a converter of a topic's messages for this end; `salt` as in `maker_of_messages`."""
         ...
 
     def source(self, to: BridgeEnd, lanes: int, carriage: Carriage) -> Source:
-        """Make the source of a bridge to another end, which has a number of lanes."""
+        """Make the source of a bridge to another end with this number of lanes."""
         ...
 
     async def destination(self, has_queues: bool, carriage: Carriage) -> tuple[Destination, int]:
@@ -123,7 +122,7 @@ class BridgeEnd(Protocol):
         ...
 
     def check_posted_to(self) -> None:
-        """Raise `BadBridge` if no messages can be posted to this end."""
+        """Raise `BadBridge` if this end accepts no messages."""
         ...
 
 
@@ -155,7 +154,7 @@ async def make(
 
 
 Parse = Callable[[str, str], BridgeEnd]
-"""Parses an end; the second text is the broker of queues of BlazingMQ. Raises `BadBridge`."""
+"""Parses an end; the second text is the broker of BlazingMQ's queues. Raises `BadBridge`."""
 
 
 def make_bridge(source: BridgeEnd, destination: BridgeEnd, name: str = "", **rest: Any) -> BridgeOptions:

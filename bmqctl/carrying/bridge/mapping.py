@@ -1,10 +1,10 @@
 """The messages of one system as messages of the other.
 
-RocketMQ's properties are strings. A typed property of BlazingMQ goes as text under its own name, and `bmq_types` keeps
-the types; what cannot be a property there goes, encoded as BlazingMQ does, into `bmq_raw`. So a message that goes to
-RocketMQ and back has its own properties, and the marks of its way.
+RocketMQ's properties are strings. BlazingMQ's typed properties become text under their own names, and `bmq_types` keeps
+the types; `bmq_raw` keeps other properties in BlazingMQ's encoding. A message that goes to RocketMQ and back therefore
+has its own properties, and marks of its origin.
 
-A message that has such a mark already keeps it: the marks name its first origin.
+Existing marks stay: they name the first origin.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 # The Java code keeps the length in a signed short.
 ROCKETMQ_PROPERTIES_SIZE_MAX: Final = 0x7FFF
-# A broker closes the connection at a longer frame, and a message that is sent again would close the next one, too.
+# A broker closes the connection at a longer frame, and at each retry.
 ROCKETMQ_BODY_SIZE_MAX: Final = FRAME_BYTES_MAX - HEADER_BYTES_MAX
 _NEWER_ENCODING: Final = 1
 _INTEGER: Final = re.compile(r"-?[0-9]{1,20}", re.ASCII)
@@ -76,7 +76,7 @@ _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
 
 
 class Unfit(Exception):
-    """A message that the other system cannot hold; the text is the reason."""
+    """A message that the other system cannot have; the text is the reason."""
 
 
 class Posted(NamedTuple):
@@ -90,7 +90,7 @@ class Posted(NamedTuple):
 
 
 def to_rocketmq(payload: Buffer, properties: Sequence[Property], guid: bytes, unique_id: str) -> BatchMessage:
-    """Make the message for RocketMQ. `unique_id` is the id by which its clients know it. Raises `Unfit`."""
+    """Make the message for RocketMQ; its clients know it by `unique_id`. Raises `Unfit`."""
     parts = [UNIQUE_KEY, "\x01", unique_id, "\x02"]
     types: list[tuple[str, PropertyType]] = []
     raw: list[Property] = []
@@ -121,7 +121,7 @@ def to_rocketmq(payload: Buffer, properties: Sequence[Property], guid: bytes, un
 
 
 def message_for_topic(flag: int, body: Buffer, properties: bytes) -> BatchMessage:
-    """Make a message for RocketMQ of its parts. Raises `Unfit` if it has too many bytes of properties, or of body."""
+    """Make a message for RocketMQ from its parts. Raises `Unfit` if the properties or the body are too large."""
     if len(properties) > ROCKETMQ_PROPERTIES_SIZE_MAX:
         raise Unfit(f"properties of {len(properties)} bytes: RocketMQ takes {ROCKETMQ_PROPERTIES_SIZE_MAX}")
     if len(body) > ROCKETMQ_BODY_SIZE_MAX:
@@ -169,10 +169,10 @@ def to_blazingmq(record: Record, broker_name: str) -> Posted:
 
 
 def posted_guid(record: Record, broker_name: str, repeats: int = 0) -> bytes:
-    """The GUID with which a message of RocketMQ is posted, the same whenever it is carried.
+    """The GUID for posting a RocketMQ message, the same at each attempt.
 
-    BlazingMQ takes a GUID once in the time of its domain's `deduplicationTimeMs`, so that a message which may have
-    reached it is not stored a second time. With `repeats` it is another: for one that has to be there once more.
+    BlazingMQ accepts a GUID once within its domain's `deduplicationTimeMs`, so that a repeated message is not stored
+    twice. Each number of `repeats` gives another GUID, for a message that must be stored once more.
     """
     place = f"{record.topic}/{broker_name}/{record.queue_id}/{record.queue_offset}/{record.physical_offset}"
     made = blake2b(f"{place}/{record.stored_ms}/{repeats}".encode(), digest_size=16).digest()
@@ -193,7 +193,7 @@ def _marks(record: Record, broker_name: str, unique_id: str) -> list[Property]:
 
 
 def _raw(found: dict[str, str]) -> list[Property]:
-    """Take out what RocketMQ could not hold; nothing, and the property stays as it is, if that is no such thing."""
+    """Take out properties that RocketMQ could not have; an invalid encoding stays a property."""
     text = found.get(RAW)
     if text is None:
         return []
@@ -256,7 +256,7 @@ _READ: Final[dict[PropertyType, Callable[[str], PropertyValue | None]]] = {
 
 
 def stored_body_of(record: Record) -> tuple[Buffer, int]:
-    """The message's body as it is stored, and the system flags that say how it is compressed. Raises `Unfit`."""
+    """The message's body as stored, and the system flags of its compression. Raises `Unfit`."""
     if record.system_flags & _INNER_BATCH:
         raise Unfit("a batch that is stored as one message")
     flags = record.system_flags
@@ -264,7 +264,7 @@ def stored_body_of(record: Record) -> tuple[Buffer, int]:
 
 
 def body_of(record: Record) -> Buffer:
-    """The message's body, decompressed; a view if it was not compressed. Raises `Unfit`."""
+    """The decompressed body; a view if it was not compressed. Raises `Unfit`."""
     try:
         return read_body(record, DECOMPRESSED_SIZE_MAX)
     except BodyUnreadable as fault:

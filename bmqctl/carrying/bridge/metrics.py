@@ -11,7 +11,7 @@ __all__ = ["metrics_text"]
 
 
 class _Family(NamedTuple):
-    """A metric, and how an account has it."""
+    """A metric, and its value in an account."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ _FAMILIES: Final = (
 
 
 def metrics_text(accounts: Sequence[tuple[str, Account]]) -> str:
-    """Write the accounts of bridges, by their names."""
+    """Format the accounts of bridges, by name."""
     lines: list[str] = []
     for family in _FAMILIES:
         name = f"bmqctl_bridge_{family.name}"

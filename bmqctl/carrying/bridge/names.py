@@ -1,7 +1,7 @@
-"""Names of properties that mean something to one system or to the bridge.
+"""Names of properties with a meaning for one system or the bridge.
 
-RocketMQ keeps its own data about a message among the properties of the application. BlazingMQ's clients write only
-names that begin with a letter or a digit of ASCII.
+RocketMQ keeps its own data about a message among the application's properties. BlazingMQ's clients write only names
+that begin with an ASCII letter or digit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAME: Final = "rocketmq_name_"
 
 UNIQUE_KEY: Final = "UNIQ_KEY"
 _TRANSIENT: Final = "__RMQ.TRANSIENT."
-# Tags and keys are the application's; the others beside the reserved names are the brokers' and the clients' own.
+# Tags and keys are the application's; brokers and clients use the others besides the reserved names.
 _SYSTEM_NAMES: Final = (RESERVED_NAMES - {"TAGS", "KEYS"}) | {
     "CHECK_IMMUNITY_TIME_IN_SECONDS",
     "INNER_BASE",
@@ -55,17 +55,17 @@ _SYSTEM_NAMES: Final = (RESERVED_NAMES - {"TAGS", "KEYS"}) | {
     "__transactionId__",
 }
 _CACHED: Final = 4096
-# Longer names are not cached: they are the applications', and memory is bounded.
+# Longer names are not cached: applications choose them, and memory is bounded.
 CACHED_LENGTH_MAX: Final = 256
 
 
 def is_system_name(name: str) -> bool:
-    """Return True for a property by which RocketMQ itself knows something about a message."""
+    """Return True for a property with RocketMQ's own data about a message."""
     return name in _SYSTEM_NAMES or name.startswith(_TRANSIENT)
 
 
 def is_plain_for_rocketmq(text: str) -> bool:
-    """Return True for a name or value that RocketMQ's properties hold: UTF-8, not empty, without separators."""
+    """Return True for a name or value that RocketMQ accepts: UTF-8, not empty, without separators."""
     if not text or "\x01" in text or "\x02" in text:
         return False
     try:
@@ -76,7 +76,7 @@ def is_plain_for_rocketmq(text: str) -> bool:
 
 
 def to_rocketmq_name(name: str) -> str | None:
-    """The name in RocketMQ of a BlazingMQ property; None if it cannot be one there."""
+    """The name in RocketMQ of a BlazingMQ property; None if it has none."""
     return _to_rocketmq(name) if len(name) <= CACHED_LENGTH_MAX else _to_rocketmq.__wrapped__(name)
 
 
@@ -85,12 +85,12 @@ def _to_rocketmq(name: str) -> str | None:
     wanted = name.removeprefix(NAME)
     if wanted in (TYPES, RAW, FLAG) or is_system_name(wanted) or not is_plain_for_rocketmq(wanted):
         return None
-    # One that would come back as another name goes the other way.
+    # A name that would return as another one goes into `bmq_raw`.
     return wanted if _prefixed(wanted) == name else None
 
 
 def to_blazingmq_name(name: str) -> str:
-    """The name in BlazingMQ of a RocketMQ property: its own, after a prefix if clients there cannot write it.
+    """The name in BlazingMQ of a RocketMQ property, prefixed if clients there cannot write it.
 
     Raises `ValueError` for a name that is too long.
     """

@@ -1,4 +1,4 @@
-"""The limit of the time in which a destination takes nothing although messages wait, or a source is away."""
+"""The limit of the time in which a source is away, or a destination accepts nothing although messages wait."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Patience:
         self._told = ""
 
     def tell(self, text: str) -> None:
-        """Remember what an end last complained of."""
+        """Remember an end's last complaint."""
         self._told = "" if text.endswith(" again") else text
 
     async def watch(self, bridge: Bridge, taken: Callable[[], int]) -> None:
-        """Give the bridge up once `taken` has not grown for too long while messages are held, or the source is away."""
+        """Give the bridge up if `taken` stagnates too long while messages are held or the source is away."""
         seen, since_s = -1, trio.current_time()
         while True:
             await trio.sleep(min(_WATCH_INTERVAL_S, self._patience_s / 4))

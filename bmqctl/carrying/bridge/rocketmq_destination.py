@@ -23,12 +23,12 @@ from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["NEW_QUEUES", "RocketDestination", "find_places", "find_topics"]
 
-# The queues of a topic that is made because nobody knows it.
+# The number of queues of a new topic.
 NEW_QUEUES: Final = 4
 
 
 async def find_places(end: RocketEnd, timeout_s: float, trying: TryAgain, security: Security = PLAIN) -> list[Place]:
-    """Find the queues that messages go to; the topic is made if nobody knows it. Raises `CannotBegin`."""
+    """Find the destination queues; create an unknown topic. Raises `CannotBegin`."""
     wanted = end.queue or 0
     topics = await find_topics(end, {end.topic: max(NEW_QUEUES, wanted + 1)}, timeout_s, trying, security)
     places = topics[end.topic]
@@ -42,9 +42,9 @@ async def find_places(end: RocketEnd, timeout_s: float, trying: TryAgain, securi
 async def find_topics(
     end: RocketEnd, topics: Mapping[str, int], timeout_s: float, trying: TryAgain, security: Security = PLAIN
 ) -> dict[str, list[Place]]:
-    """Find the queues of topics, given by name with the number of queues that one gets if nobody knows it.
+    """Find the queues of topics, given by name with the number of queues for creating an unknown one.
 
-    Raises `CannotBegin`, also for an unknown topic with the number 0, and for one without a queue that can be written.
+    Raises `CannotBegin`, also for an unknown topic with the number 0, and for one without a writable queue.
     """
     places: dict[str, list[Place]] = {}
     while len(places) < len(topics):
@@ -82,7 +82,7 @@ async def _links(client: Client, places: Sequence[Place]) -> list[RemotingLink]:
 
 
 class RocketDestination:
-    """A producer to queues of topics, one for each lane; more lanes than there are queues go to them in turn."""
+    """A producer to queues of topics, one for each lane; further lanes share the queues in turn."""
 
     def __init__(
         self,
@@ -105,7 +105,6 @@ class RocketDestination:
         self._told = ""
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Keep the connections to the brokers."""
         self._bridge = bridge
         end = self._end
         while True:
@@ -140,7 +139,7 @@ class RocketDestination:
         try:
             self._links[at].ask(code, fields, partial(self._take, send), self._timeout_s, body)
         except (LinkLost, IndexError):
-            return  # it is answered when the connection's end is noticed
+            return  # the end of the connection answers it
 
     def _take(self, send: Send, answer: Frame | str) -> None:
         bridge = self._bridge
@@ -160,7 +159,7 @@ class RocketDestination:
             reason = answer.remark or "MESSAGE_ILLEGAL"
             bridge.answered(send.lane, send.batch, [Answer(AnswerKind.REFUSED, reason)])
         else:
-            # One of them is at fault, and the broker does not say which.
+            # One of the messages is at fault, and the broker does not say which.
             bridge.answered(send.lane, send.batch, [AGAIN] * count, one_by_one=True)
 
     def _hear(self, reason: str) -> None:

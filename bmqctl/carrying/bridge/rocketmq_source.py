@@ -1,7 +1,7 @@
 """RocketMQ as a bridge's source.
 
-The bridge is a consumer of its group: with the other consumers it shares the queues of the topic, and looks now and
-then who they are and which queues there are. Each queue is a lane of its own, for the life of the bridge.
+The bridge is a consumer of its group, and shares the topic's queues with the other consumers; it periodically looks for
+changes of both. Each queue has its own lane for the life of the bridge.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from formats.rocketmq.remoting.bodies.routes import Permission
 __all__ = ["MakeOfRecord", "RocketSource", "for_queue", "hand_out"]
 
 PULLED_MAX: Final = 1024
-# Pulls of a queue whose messages wait to be taken, beyond what the flow's window allows.
+# Pulls ahead of the flow's window, for each queue.
 PULLS_AHEAD: Final = 1
-# How often the bridge looks which queues are its own, and how often while it is not yet known as a consumer.
+# Seconds between checks of the bridge's share of queues.
 SHARE_S: Final = 2.0
 JOIN_S: Final = 0.1
-# The size of messages that are made before the bridge takes them: bodies are larger than what was pulled.
+# The size of messages converted before the bridge takes them: decompressed bodies are larger than pulls.
 _PORTION_BYTES: Final = 1 << 20
 # The shortest time between two commits of a queue: a commit costs as much as some messages.
 COMMIT_S: Final = 0.05
@@ -51,21 +51,20 @@ class _Pulled(NamedTuple):
 Guarded = Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]
 
 MakeOfRecord = Callable[[Record, str], Made]
-"""Makes a message for the destination of a record, and the name of the broker that has it. Raises `Unfit`."""
+"""Converts a record, with the name of its broker, for the destination. Raises `Unfit`."""
 
 
 def for_queue(record: Record, broker_name: str) -> Made:
-    """Make a message for a queue, with the same GUID whenever it is carried. Raises `Unfit`."""
+    """Make a message for a queue, with the same GUID at each attempt. Raises `Unfit`."""
     encoded = encode_for_blazingmq(record, broker_name)
     made = ToPost(encoded, partial(posted_guid, record, broker_name))
     return Made(made, len(encoded.payload) + len(record.properties))
 
 
 class RocketSource:
-    """A consumer that pulls its share of a topic's queues, and commits how far it has come.
+    """A consumer that pulls its share of a topic's queues, and commits its progress.
 
-    A queue's committed offset is asked for when the queue becomes the bridge's; a new connection goes on where the last
-    one was.
+    It asks for a queue's committed offset when it gets the queue; a new connection continues where the last one was.
     """
 
     def __init__(
@@ -87,17 +86,17 @@ class RocketSource:
         self._make = make
         self._security = security
         self._lane_of: dict[Place, int] = {}
-        # By lane: the offset of the next message, for the queues that are the bridge's.
+        # By lane: the next offset, for the bridge's own queues.
         self._positions: dict[int, int] = {}
-        # By lane: the offset before which everything is settled, and not committed yet.
+        # By lane: the offset before which everything is settled but not committed.
         self._to_commit: dict[int, int] = {}
-        # Of this connection: the tasks of the queues that are pulled, and by lane all that were.
+        # Of this connection: the tasks of the queues being pulled, and by lane all that were.
         self._carried: dict[Place, trio.CancelScope] = {}
         self._pullers: dict[int, QueuePuller] = {}
         self._told: tuple[int, int] | None = None
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Pull until the bridge has ended; commit what was settled before leaving."""
+        """Pull until the bridge has ended; commit settled messages before leaving."""
         while True:
             reason = "disconnected"
             try:
@@ -110,14 +109,13 @@ class RocketSource:
                 self._carried.clear()
                 self._pullers.clear()
             if bridge.ended.is_set() and not self._to_commit:
-                # It may have ended before its share of the queues was known.
+                # The bridge may have ended before its share of the queues was known.
                 self._trying.connected(task_status)
                 return
             bridge.is_source_away = True
             await self._trying.failed(reason)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
-        """Have the group's offset committed."""
         self._to_commit[lane] = items[-1].token + 1
 
     async def _work(self, client: Client, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
@@ -137,12 +135,12 @@ class RocketSource:
         if faults:
             raise faults[0]
 
-    # Which queues
+    # The share of queues
 
     async def _share_all(
         self, client: Client, bridge: Bridge, guarded: Guarded, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Pull the queues that are the bridge's until it is stopped."""
+        """Pull the bridge's own queues until it is stopped."""
         client.keep_alive(self._end.group, self._end.topic, consumer=True)
         async with trio.open_nursery() as nursery:
 
@@ -159,7 +157,7 @@ class RocketSource:
             nursery.cancel_scope.cancel()
 
     async def _share(self, client: Client, bridge: Bridge, guarded: Guarded, nursery: trio.Nursery) -> bool:
-        """Begin with queues that have become the bridge's, and leave others; False while it is not yet a consumer."""
+        """Begin with newly assigned queues, and leave others; False while it is not yet a consumer."""
         addresses = await self._addresses(client)
         if addresses is None:
             return False
@@ -180,21 +178,21 @@ class RocketSource:
         return True
 
     async def _addresses(self, client: Client) -> dict[Place, str] | None:
-        """The queues of the topic, and the address of each; None while the nameserver does not know them again."""
+        """The topic's queues with their addresses; None while the nameserver does not know them again."""
         queues = await client.queues(self._end.topic, Permission.READ)
         if not queues and not self._carried:
             raise LinkLost("the nameserver knows no such topic")
-        # One that was started again has forgotten all topics until the brokers tell it.
+        # A restarted nameserver knows no topics until the brokers register them.
         return {Place(self._end.topic, each.broker_name, each.queue_id): each.address for each in queues} or None
 
     def _tell_share(self, count: int, total: int) -> None:
-        """Tell how many queues are the bridge's, if that is new and not simply all of them."""
+        """Report the number of the bridge's own queues if it changed and is not simply all of them."""
         if (count, total) != self._told and (self._told or count != total):
             self._tell(f"{self._end}: {count} of {total} queues are this bridge's")
         self._told = count, total
 
     def _leave(self, place: Place, lane: int, bridge: Bridge) -> None:
-        """Stop pulling a queue: it is another consumer's. Sent messages are settled as ever."""
+        """Stop pulling a queue assigned to another consumer. Sent messages are settled as usual."""
         tasks = self._carried.pop(place, None)
         if tasks is not None:
             tasks.cancel()
@@ -204,7 +202,7 @@ class RocketSource:
     async def _begin(
         self, client: Client, place: Place, address: str, bridge: Bridge, guarded: Guarded, nursery: trio.Nursery
     ) -> None:
-        """Pull a queue from where the group is; later, if messages of it are still with the destination."""
+        """Pull a queue from the group's offset; later, if its messages are still at the destination."""
         if place not in self._lane_of:
             self._lane_of[place] = bridge.add_lane()
         lane = self._lane_of[place]
@@ -214,7 +212,7 @@ class RocketSource:
         puller = await self._puller(client, place, address)
         if not await puller.seek_committed():
             await puller.seek_begin()
-        # Others may have been ahead while there was no connection.
+        # Others may have made progress while there was no connection.
         self._positions[lane] = puller.offset = max(puller.offset, known or 0)
         self._pullers[lane] = puller
         tasks = trio.CancelScope()
@@ -226,7 +224,7 @@ class RocketSource:
     async def _carry(
         self, lane: int, place: Place, puller: QueuePuller, tasks: trio.CancelScope, bridge: Bridge
     ) -> None:
-        """Pull one queue; while messages are taken, the broker looks for the next."""
+        """Pull one queue; fetch the next messages while earlier ones are taken."""
         give, get = trio.open_memory_channel[_Pulled](PULLS_AHEAD)
         with tasks:
             async with trio.open_nursery() as nursery:
@@ -238,7 +236,7 @@ class RocketSource:
     async def _pull(
         self, lane: int, puller: QueuePuller, give: trio.MemorySendChannel[_Pulled], bridge: Bridge
     ) -> Exception:
-        """Pull one queue until that fails; the reason, which a nursery would wrap in an exception group."""
+        """Pull one queue until a failure; return the reason, which a nursery would wrap in an exception group."""
         pulls = PullsAhead(puller)
         try:
             while True:
@@ -260,12 +258,12 @@ class RocketSource:
             self._positions[lane] = offset
 
     async def _commit_all(self, client: Client, bridge: Bridge) -> None:
-        """Commit what is settled; each queue's offset again after a while, or when the bridge has ended."""
+        """Commit settled offsets; each queue's again after a while, or when the bridge has ended."""
         while True:
             for lane, offset in list(self._to_commit.items()):
                 puller = self._pullers.get(lane)
                 if puller is None and lane not in self._positions:
-                    # Settled on an earlier connection, and the queue has become another consumer's.
+                    # Settled on an earlier connection, and another consumer now has the queue.
                     del self._to_commit[lane]
                 elif puller is not None:
                     await puller.commit(offset)
@@ -281,7 +279,7 @@ class RocketSource:
                 await bridge.ended.wait()
 
     async def _open_left(self, client: Client) -> None:
-        """Make pullers for the commits of queues that this connection has not begun with: the bridge was stopped."""
+        """Make pullers to commit queues that this connection has not begun with: the bridge was stopped."""
         addresses = await self._addresses(client) or {}
         for place, lane in self._lane_of.items():
             if lane in self._to_commit and lane not in self._pullers and place in addresses:
@@ -296,9 +294,9 @@ class RocketSource:
 async def hand_out(
     bridge: Bridge, lane: int, records: Sequence[Record], broker_name: str, make: MakeOfRecord
 ) -> AsyncIterator[int]:
-    """Have a bridge take messages, which are made as it has room for them; yield the offset after each portion.
+    """Give a bridge messages, converted as it has room for them; yield the offset after each portion.
 
-    So no more bodies are held, decompressed, than the lane's window allows and one portion.
+    This bounds the decompressed bodies to the lane's window and one portion.
     """
     items: list[CarriedMessage] = []
     size = 0
@@ -317,7 +315,7 @@ async def hand_out(
 
 
 def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> CarriedMessage:
-    """Make the message on its way of a record; its token is the offset."""
+    """Make a record's message in transit, whose token is the offset."""
     try:
         if not record.is_body_sound:
             raise Unfit("the body's checksum differs")

@@ -1,4 +1,4 @@
-"""Several bridges in one process, from their beginning to their account."""
+"""Several bridges in one process, from start to account."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 
 @dataclass(slots=True)
 class Outcome:
-    """One bridge's account. `ended_by` says why it ended by itself; it is empty if it was stopped."""
+    """One bridge's account. `ended_by` is the reason if it ended by itself, empty if it was stopped."""
 
     options: BridgeOptions
     account: Account = field(default_factory=Account)
@@ -40,7 +40,7 @@ async def run_bridges(
 ) -> Running:
     """Run bridges until all have ended, or a signal comes. Raises `CannotBegin` if one cannot begin.
 
-    `tell` is given a bridge's name and what happened to it, `on_report` the state every `report_s` seconds.
+    `tell` gets a bridge's name and news, `on_report` the state every `report_s` seconds.
     """
     running = Running([Outcome(each) for each in bridges])
     lives = [_BridgeLife(outcome, tell) for outcome in running.outcomes]
@@ -56,7 +56,7 @@ async def run_bridges(
                 try:
                     await life.run()
                 except CannotBegin as raised:
-                    # Raised inside the nursery it would be wrapped in an exception group.
+                    # An exception raised inside the nursery would be wrapped in a group.
                     fault = raised
                     nursery.cancel_scope.cancel()
 
@@ -69,7 +69,7 @@ async def run_bridges(
 
 
 class _BridgeLife:
-    """One bridge from its beginning, when it may have to wait for its topic."""
+    """One bridge, including its wait for its topic."""
 
     def __init__(self, outcome: Outcome, tell: Callable[[str, str], None]) -> None:
         self._outcome = outcome
@@ -89,13 +89,13 @@ class _BridgeLife:
         self._outcome.ended_by = self._bridge.flow.ended_by
 
     def stop(self) -> None:
-        """End it as soon as what is in flight has been acknowledged; at once if it has not begun."""
+        """End once messages in flight are acknowledged; immediately if it has not begun."""
         self._making.cancel()
         if self._bridge is not None:
             self._bridge.stop()
 
     def give_up(self) -> None:
-        """End it at once."""
+        """End immediately."""
         if self._bridge is not None:
             self._bridge.give_up()
 
@@ -111,7 +111,7 @@ class _BridgeLife:
 async def _watch_signals(lives: list[_BridgeLife], running: Running) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
         async for _ in received:
-            # A second one ends the wait for the answers, too.
+            # A second signal also ends the wait for the answers.
             if running.is_interrupted:
                 for life in lives:
                     life.give_up()

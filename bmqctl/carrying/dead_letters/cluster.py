@@ -48,14 +48,14 @@ _SHARDING_KEY: Final = "__SHARDINGKEY"
 
 
 class LetterTarget(StrEnum):
-    """The places that letters are sent to: the topic that they were posted to, or their group's retry topic."""
+    """The destinations of letters: their original topic, or their group's retry topic."""
 
     TOPIC = "topic"
     RETRY = "retry"
 
 
 class Group(NamedTuple):
-    """A group's dead letters: how many there are, how many of them were sent again, and when the oldest became one."""
+    """A group's dead letters: their number, the number sent again, and the time of the oldest."""
 
     group: str
     letters: int
@@ -64,7 +64,7 @@ class Group(NamedTuple):
 
 
 class WantedLetters(NamedTuple):
-    """The letters to be sent again: with these ids or all, at most `count_max`; with `again` those with a mark, too."""
+    """The letters to send again: those with these ids or all, at most `count_max`; with `again` also marked ones."""
 
     ids: frozenset[str] = frozenset()
     count_max: int | None = None
@@ -73,7 +73,7 @@ class WantedLetters(NamedTuple):
 
 @dataclass(slots=True)
 class Resent:
-    """The end of a run. `skipped` have marks; `failures` name letters that could not be sent, with the reason."""
+    """The result of a run. `skipped` have marks; `failures` name letters that could not be sent, with the reason."""
 
     sent: int = 0
     skipped: int = 0
@@ -97,7 +97,7 @@ async def open_letters(host: str, port: int, reach: Reach) -> AsyncIterator[Lett
 
 
 class Letters:
-    """The dead letters of a cluster's groups. Its methods raise `CannotBegin` if a broker does not answer."""
+    """The dead letters of a cluster's groups. Methods raise `CannotBegin` if a broker does not answer."""
 
     def __init__(self, client: Client, place: str) -> None:
         self._client = client
@@ -149,10 +149,10 @@ class Letters:
         *,
         is_dry: bool = False,
     ) -> Resent:
-        """Send letters again, one after the other, and mark each that a broker has stored.
+        """Send letters again, one by one, and mark each one stored.
 
-        `topic` is the original one of all of them; `on_sent` is given the topic that each went to. The run ends at the
-        first letter that a broker does not take. With `is_dry` nothing is sent.
+        `topic` overrides the letters' original topic; `on_sent` gets each letter's destination topic. The run ends at
+        the first letter that a broker refuses. With `is_dry` nothing is sent.
         """
         done = Resent()
         marks = await self.marks()
@@ -212,7 +212,7 @@ class Letters:
                     raise LinkLost(f"broker {broker} does not give message {before} of topic {topic}")
 
     async def _resend(self, letter: Letter, target: LetterTarget, topic: str | None, is_dry: bool) -> str:
-        """Send and mark a letter; return the topic that it went to. Raises `Unfit`, and one of `FAULTS`."""
+        """Send and mark a letter; return its destination topic. Raises `Unfit`, and one of `FAULTS`."""
         if not letter.record.is_body_sound:
             raise Unfit("the body's checksum differs")
         original = topic or letter.original_topic
@@ -243,7 +243,7 @@ class Letters:
         return queues[number % len(queues)]
 
     async def _marks_queue(self, letter: Letter) -> Queue:
-        """Find the queue for a mark, on the letter's broker if it has one: it is to be there as long as the letter."""
+        """Find the queue for a mark, on the letter's broker if possible: the mark must last as long as the letter."""
         if MARKS_TOPIC not in self._queues:
             found = await self._client.queues(MARKS_TOPIC, Permission.WRITE)
             self._queues[MARKS_TOPIC] = found or await self._client.create_topic(MARKS_TOPIC, 1)

@@ -37,26 +37,24 @@ _TEXT_MAX: Final = 400
 
 
 class Letter(NamedTuple):
-    """A dead letter of a group, on a broker."""
-
     group: str
     broker: str
     record: Record
 
     @property
     def key(self) -> str:
-        """The name that its marks have for it."""
+        """The letter's name in its marks."""
         record = self.record
         return f"{self.group}/{self.broker}/{record.queue_id}/{record.queue_offset}/{record.stored_ms}"
 
     @property
     def message_id(self) -> str:
-        """The id that its producer gave it; empty without one."""
+        """The producer's id; empty without one."""
         return decode_properties(self.record.properties).get("UNIQ_KEY", "")
 
     @property
     def original_topic(self) -> str | None:
-        """The topic that it was posted to; None if it does not say."""
+        """The original topic; None if the letter does not state it."""
         found = decode_properties(self.record.properties)
         topic = next((found[name] for name in _ORIGINS if found.get(name)), None)
         return None if topic is None or topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)) else topic
@@ -68,7 +66,7 @@ class Letter(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A letter that was sent again: where to, and when."""
+    """A letter that was sent again: its destination and time."""
 
     letter: str
     to: str
@@ -76,18 +74,18 @@ class Mark(NamedTuple):
 
 
 def groups_of(topics: list[str]) -> list[str]:
-    """The groups that have dead letters, by the names of all topics."""
+    """The groups that have dead letters, from the names of all topics."""
     return sorted({each.removeprefix(DEAD_LETTER_PREFIX) for each in topics if each.startswith(DEAD_LETTER_PREFIX)})
 
 
 def to_topic(letter: Letter) -> BatchMessage | CompressedMessage:
-    """Make the message for a topic: what the application gave it, and its id. Raises `Unfit`."""
+    """Make the message for a topic, with the application's data and the original id. Raises `Unfit`."""
     made: BatchMessage | CompressedMessage = for_other_topic()(letter.record, letter.broker).message
     return made
 
 
 def to_retry(letter: Letter, topic: str) -> BatchMessage | CompressedMessage:
-    """Make the message for the retry topic of its group, whose consumers take it for one of `topic`. Raises `Unfit`."""
+    """Make the message for the group's retry topic, whose consumers see it as one of `topic`. Raises `Unfit`."""
     more = {"RETRY_TOPIC": topic}
     origin = decode_properties(letter.record.properties).get(_ORIGIN_ID)
     if origin:

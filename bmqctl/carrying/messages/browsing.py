@@ -22,7 +22,7 @@ _FOREVER_MS: Final = (1 << 63) - 1
 
 
 class Browsed(NamedTuple):
-    """The numbers of messages that were shown, that could not be decoded, and that the queues hold."""
+    """The numbers of messages that were shown, that could not be decoded, and that the queues have."""
 
     shown: int
     unreadable: int
@@ -31,9 +31,9 @@ class Browsed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrowseOptions:
-    """`count` messages from `offset` on, which counts from the end if it is negative.
+    """`count` messages from `offset` on; a negative offset counts from the end.
 
-    Without `whole`, messages of a queue are listed without their contents.
+    Without `whole`, a queue's messages are listed without contents.
     """
 
     offset: int | None
@@ -43,9 +43,9 @@ class BrowseOptions:
 
 @dataclass(frozen=True, slots=True)
 class FindOptions:
-    """The messages that are wanted, `count` at most: with an id or a key, by times of storing, or that match.
+    """The wanted messages, at most `count`: with an id or a key, by storing time, or by an expression.
 
-    `since` is the first time, `until` the first that is too late. `expression` is in the system's own language.
+    Times are in [`since`, `until`). `expression` is in the system's own language.
     """
 
     count: int
@@ -65,7 +65,7 @@ class FindOptions:
         return _FOREVER_MS if self.until is None else max(0, round(self.until.timestamp() * 1000))
 
     def has_time(self, text: str) -> bool:
-        """Return whether a time of storing, in ISO 8601, is wanted."""
+        """Return whether a storing time, in ISO 8601, is wanted."""
         if self.since is None and self.until is None:
             return True
         at = datetime.fromisoformat(text)
@@ -74,25 +74,25 @@ class FindOptions:
 
 
 class Shown(Protocol):
-    """The place where messages are shown: those of a queue as one list, those of a topic in portions."""
+    """The output for messages: those of a queue as one list, those of a topic in portions."""
 
     def show_list(self, listing: Listing) -> None: ...
 
     async def show(self, messages: Sequence[Received]) -> None: ...
 
     def tell(self, text: str) -> None:
-        """Say why a message cannot be shown."""
+        """Report why a message cannot be shown."""
         ...
 
     async def end(self, is_cut: bool) -> None:
-        """Write what ends the messages; `is_cut` if there should have been more."""
+        """Write the end of the messages; `is_cut` if there should have been more."""
         ...
 
 
 async def browse_topic(
     end: RocketEnd, opening: AbstractAsyncContextManager[Session], options: BrowseOptions, shown: Shown
 ) -> Browsed:
-    """Show messages of each queue, or of those with the number of the end. Raises `CannotBegin`."""
+    """Show messages of each queue, or of the end's queue numbers. Raises `CannotBegin`."""
     try:
         browsed = await _browse(end, opening, options, shown)
     except (ClientError, ValueError) as fault:
@@ -136,7 +136,7 @@ async def _browse(
 
 
 def start_of(first: int, end: int, offset: int | None) -> int:
-    """The offset to begin at: of the first message without `offset`; a negative one counts from the end."""
+    """The offset at which to begin: the first message's without `offset`; a negative one counts from the end."""
     if offset is None:
         return first
     return min(max(first, end + offset if offset < 0 else offset), end)

@@ -2,8 +2,8 @@
 
     {"payload": "order 1", "properties": {"customer": "Ada", "amount": 12}, "tag": "paid", "keys": ["o-1"]}
 
-A payload that is not UTF-8 is `payload_base64`. A property is a text, a whole number, true or false; those of other
-types are objects, {"type": "INT32", "value": 7} or {"type": "BINARY", "base64": "AAE="}.
+A payload that is not UTF-8 is `payload_base64`. A property is a text, a whole number, true or false; other types are
+objects, {"type": "INT32", "value": 7} or {"type": "BINARY", "base64": "AAE="}.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
     "to_text_properties",
 ]
 
-# A hundred years; brokers have a bound of their own, timerMaxDelaySec.
+# A hundred years; brokers have their own limit, timerMaxDelaySec.
 DELAY_S_MAX: Final = 100 * 365 * 86_400
 PRIORITY_MAX: Final = (1 << 31) - 1
 PLACE_FIELDS: Final = frozenset(
@@ -37,10 +37,7 @@ PLACE_FIELDS: Final = frozenset(
         *("original_topic", "dead_since", "sent_again"),
     }
 )
-"""Fields about where a message was, and its decoded payload, which lines of received messages have.
-
-Who posts such a line again ignores them.
-"""
+"""Fields of received messages about their place, and the decoded payload; ignored when posted again."""
 
 _FIELDS: Final = frozenset(
     {"payload", "payload_base64", "properties", "tag", "keys", "sharding_key", "delay_s", "priority"}
@@ -52,13 +49,13 @@ _SHOWN: Final = 60
 
 
 class BadInput(ValueError):
-    """Input that is no message; one line."""
+    """Input that is not a message; one line."""
 
 
 class Outgoing(NamedTuple):
-    """A message to be posted. Only messages of RocketMQ have what follows the properties.
+    """A message to post. The fields after the properties are only for RocketMQ.
 
-    Consumers get it `delay_s` seconds after it is posted, or at once; None leaves that to what all messages have.
+    Consumers get it `delay_s` seconds after it is posted, 0 immediately; None uses the common value.
     """
 
     payload: bytes
@@ -74,7 +71,6 @@ class Outgoing(NamedTuple):
 
 
 def read_message(line: bytes) -> Outgoing:
-    """Read a line of JSON. Raises `BadInput`."""
     found = _parsed(line)
     if not isinstance(found, dict):
         raise BadInput("expected a JSON object")
@@ -99,7 +95,6 @@ def read_message(line: bytes) -> Outgoing:
 
 
 def property_of(name: str, value: object) -> Property:
-    """Make a property of a value of JSON. Raises `BadInput`."""
     kind = _PLAIN.get(type(value))
     if kind is not None:
         return Property(name, kind, value)  # type: ignore[arg-type] # its type is one of the keys
@@ -218,7 +213,7 @@ def payload_row(payload: bytes) -> dict[str, str]:
 
 
 def property_rows(properties: Sequence[Property]) -> dict[str, object]:
-    """The field with properties; `property_of` makes the same properties of its values."""
+    """The field with properties, from whose values `property_of` makes the same properties."""
     return {each.name: _property_row(each.type, each.value) for each in properties}
 
 

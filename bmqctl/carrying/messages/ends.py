@@ -12,7 +12,7 @@ __all__ = ["CannotBegin", "Reach", "access_keys", "check_authority"]
 
 
 class Reach(NamedTuple):
-    """The options by which brokers are reached. For RocketMQ `data` is an access key and its secret."""
+    """Options for reaching brokers. For RocketMQ `data` is an access key and its secret."""
 
     name: str
     authority: Path | None = None
@@ -22,7 +22,7 @@ class Reach(NamedTuple):
 
 
 def access_keys(reach: Reach) -> tuple[str, str] | None:
-    """Return the access key and the secret of a user of RocketMQ, if there is one. Raises `CannotBegin`."""
+    """The access key and the secret of a RocketMQ user, if given. Raises `CannotBegin`."""
     if reach.mechanism is not None:
         raise CannotBegin("--authn-mechanism is for BlazingMQ: a topic's brokers need --authn-data KEY:SECRET only")
     key, colon, secret = reach.data.partition(":")
@@ -32,7 +32,7 @@ def access_keys(reach: Reach) -> tuple[str, str] | None:
 
 
 def check_authority(authority: Path | None) -> Path | None:
-    """Return a file of certificates that can be trusted. Raises `CannotBegin`."""
+    """Check a file of trusted certificates. Raises `CannotBegin`."""
     if authority is None:
         return None
     try:

@@ -1,6 +1,6 @@
-"""Messages as parts of an output: lines one after the other, a list in JSON, or CSV with its line of names.
+"""Messages as parts of an output: lines, a JSON list, or CSV with its header.
 
-Each part can be written when it comes, so that a stream without an end can be read while it runs.
+Each part can be written when it comes, so that an endless stream can be read while it runs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["Frame", "Framer"]
 
 
 class Frame(NamedTuple):
-    """The maker of the line of each message, and the bytes before, between and after all of them.
+    """The maker of each message's line, and the bytes before, between and after all of them.
 
-    With `between` a line begins with the line feed, rather than end with it.
+    With `between` a line begins with the line feed, rather than ends with it.
     """
 
     form: Form
@@ -26,9 +26,9 @@ class Frame(NamedTuple):
 
 
 class Framer:
-    """The bytes of one output, in their order: any number of `join`, then `end`, or `cut` where the run has failed.
+    """The bytes of one output, in order: any number of `join`, then `end`, or `cut` after a failure.
 
-    `begin` before them is for a stream: without it, nothing is printed before the first message.
+    A stream calls `begin` first: otherwise nothing is printed before the first message.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -37,12 +37,12 @@ class Framer:
         self._is_first = True
 
     def begin(self) -> bytes:
-        """Return what is before the first message, if it has not been returned yet."""
+        """The bytes before the first message, once."""
         head, self._head = self._head, b""
         return head
 
     def join(self, lines: Iterable[bytes]) -> bytes:
-        """Return the lines of messages, with what is between them and those before."""
+        """The lines of messages, with the bytes before and between them."""
         lines = list(lines)
         if not lines:
             return b""
@@ -55,9 +55,9 @@ class Framer:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """Return the bytes after the last message."""
+        """The bytes after the last message."""
         return self.begin() + self._frame.end
 
     def cut(self) -> bytes:
-        """Return what completes an output that ends early: nothing, if nothing of it has been returned."""
+        """The bytes that complete a partial output; none if nothing was returned yet."""
         return b"" if self._head else self._frame.end

@@ -27,7 +27,7 @@ __all__ = [
     "read_listing",
 ]
 
-# Size in bytes beyond which an inflated payload is not read.
+# The largest inflated payload that is read, in bytes.
 INFLATED_BYTES_MAX: Final = 4 << 20
 
 _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
@@ -37,7 +37,7 @@ _SHOWN: Final = 300
 
 
 class Listed(NamedTuple):
-    """A message: its GUID, the bytes of its properties and payload, and the time at which it was stored."""
+    """A message: its GUID, the bytes of its properties and payload, and its storing time."""
 
     guid: str
     size: int
@@ -45,7 +45,7 @@ class Listed(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """Messages from number `offset` on, of so many that are there."""
+    """Messages from number `offset` on, and the total."""
 
     messages: list[Listed]
     offset: int
@@ -63,7 +63,7 @@ def list_messages(connect: Callable[[], AdminClient], uri: str, offset: int, cou
 
 
 def list_command(uri: str, offset: int, count: int) -> str:
-    """The command that lists messages of a queue, or the ones that an app has yet to confirm."""
+    """The command that lists a queue's messages, or those that an app has yet to confirm."""
     queue = parse_uri(uri)
     app = f" {queue.app_id}" if queue.app_id else ""
     where = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"
@@ -71,7 +71,7 @@ def list_command(uri: str, offset: int, count: int) -> str:
 
 
 def read_listing(uri: str, answer: str) -> Listing:
-    """Read the broker's answer. Raises `CannotBegin` if it refuses, or the answer is not understood."""
+    """Read the broker's answer. Raises `CannotBegin` if it is a refusal, or not understood."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
@@ -90,7 +90,7 @@ def read_listing(uri: str, answer: str) -> Listing:
 
 
 class Contents(NamedTuple):
-    """A message as it was posted. `fault` names its unreadable part, which is missing here."""
+    """A message as posted. `fault` names an unreadable, missing part."""
 
     payload: bytes
     properties: Sequence[Property]
@@ -115,7 +115,7 @@ def read_contents(answer: dict[str, Any]) -> Contents:
 
 
 def contents_command(uri: str, guid: str) -> str:
-    """The command that shows a message of a queue with its contents. The C++ broker does not have it."""
+    """The command that shows a queue's message with its contents. The C++ broker lacks it."""
     queue = parse_uri(uri)
     return f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue} MESSAGE {guid}"
 

@@ -1,6 +1,6 @@
 """The run of `bmqctl post`: messages from a source to a queue or a topic, until all are acknowledged.
 
-It ends at the first line that is no message, or message that is not acknowledged; it awaits the ones on their way.
+It ends at the first line that is not a message, or message that is not acknowledged, and awaits those in flight.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 class PostOptions(NamedTuple):
-    """`rate` is in messages a second, None as fast as possible; `patience_s` bounds the time without an answer."""
+    """`rate` is in messages a second, None as fast as possible; `patience_s` limits the time without an answer."""
 
     rate: float | None = None
     window: int = 4096
@@ -45,7 +45,7 @@ class PostOptions(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A message that was not acknowledged: its number in the input, from 1 on, and the reason."""
+    """An unacknowledged message: its number in the input, from 1, and the reason."""
 
     unit: str
     number: int
@@ -55,7 +55,7 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """The counts of a run. `ended_by` says why it ended by itself before the end of the input."""
+    """The counts of a run. `ended_by` is the reason if it ended by itself before the end of the input."""
 
     posted: int = 0
     acknowledged: int = 0
@@ -66,25 +66,23 @@ class Account:
 
     @property
     def unanswered(self) -> int:
-        """Messages of which nobody knows whether they are stored, as no answer has come."""
+        """Messages without an answer, which may or may not be stored."""
         return self.posted - self.acknowledged - sum(not each.is_uncertain for each in self.failures)
 
     @property
     def refused(self) -> int:
-        """Messages that are not stored."""
         return sum(not each.is_uncertain for each in self.failures)
 
     @property
     def is_complete(self) -> bool:
-        """True if the input came to its end, and all of it is acknowledged."""
+        """True if the input ended, and all of it is acknowledged."""
         return not self.ended_by and not self.is_interrupted and self.acknowledged == self.posted
 
 
 class Sink(Protocol):
-    """A queue or a topic that messages are posted to.
+    """A queue or a topic to post to.
 
-    The answer to a message raises `failed` if the message is not acknowledged, and its subclass `uncertain` if the
-    message may have been stored all the same.
+    The answer to an unacknowledged message raises `failed`, and its subclass `uncertain` if the message may be stored.
     """
 
     @property
@@ -93,7 +91,7 @@ class Sink(Protocol):
     def uncertain(self) -> type[ClientError]: ...
 
     async def send(self, message: Outgoing) -> Awaitable[object]:
-        """Hand over a message as soon as there is room; return what its acknowledgment can be awaited by.
+        """Hand over a message when there is room; return the awaitable of its acknowledgment.
 
         Raises `ValueError` if it cannot be a message there.
         """
@@ -102,7 +100,7 @@ class Sink(Protocol):
 
 @asynccontextmanager
 async def opened(opening: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-    """Open a place. Raises `CannotBegin` if it cannot be opened; later faults stay as they are."""
+    """Open a place. Raises `CannotBegin` if it cannot be opened; does not convert later faults."""
     has_begun = False
     try:
         async with opening as place:
@@ -120,7 +118,6 @@ async def post(
     source: Source,
     on_progress: Callable[[int], None],
 ) -> Account:
-    """Post the messages of a source. Raises `CannotBegin`."""
     run = Run(options, on_progress)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)
@@ -133,8 +130,6 @@ async def post(
 
 
 class Run:
-    """A run over a sink."""
-
     def __init__(self, options: PostOptions, on_progress: Callable[[int], None]) -> None:
         self.account = Account()
         self.scope = trio.CancelScope()
@@ -142,10 +137,10 @@ class Run:
         self._options = options
         self._on_progress = on_progress
         self._reading = trio.CancelScope()
-        # Posted and not yet answered, in their order.
+        # Posted and unanswered messages, in order.
         self._unanswered: deque[tuple[int, Awaitable[object]]] = deque()
         self._change = trio.Event()
-        # When the last answer came, or the first unanswered message was posted.
+        # The time of the last answer, or of posting the first unanswered message.
         self._last_s = 0.0
 
     async def watch_signals(self) -> None:
@@ -232,7 +227,7 @@ class Run:
                 self.scope.cancel()
 
     def _end(self, reason: str) -> None:
-        """Note why the run ends by itself; the first reason is the one that counts."""
+        """Note why the run ends by itself; the first reason counts."""
         self.account.ended_by = self.account.ended_by or reason
 
     async def _changed(self) -> None:

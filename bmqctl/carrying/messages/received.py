@@ -1,4 +1,4 @@
-"""Received messages of either system, and how they are shown."""
+"""Received messages of either system, and their output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
     "to_text",
 ]
 
-# The names in `place` of messages of a queue, and of a topic.
+# The names in `place`, for a queue's and for a topic's messages.
 QUEUE_PLACE: Final = ("guid",)
 TOPIC_PLACE: Final = ("message_id", "topic", "broker", "queue", "offset", "attempt", "born_at")
 
@@ -46,11 +46,11 @@ class UnreadableMessage(ValueError):
 
 
 class Undecodable(UnreadableMessage):
-    """A message whose payload is not of the encoding that was named, or too large to be decoded; one line."""
+    """A payload that is not in the named encoding, or too large to decode; one line."""
 
 
 class Received(NamedTuple):
-    """A received message. `place` says where it was; only messages of RocketMQ have what follows the properties."""
+    """A received message and its `place`. The fields after the properties are only for RocketMQ."""
 
     name: str
     place: dict[str, object]
@@ -63,7 +63,6 @@ class Received(NamedTuple):
 
 
 def of_queue(message: Message) -> Received:
-    """Decode a message of BlazingMQ. Raises `UnreadableMessage`."""
     name = format_guid(message.guid)
     try:
         return Received(name, {"guid": name}, message.payload, message.typed_properties)
@@ -72,7 +71,6 @@ def of_queue(message: Message) -> Received:
 
 
 def of_topic(message: Content) -> Received:
-    """Decode a message of RocketMQ. Raises `UnreadableMessage`."""
     where = f"message {message.offset} of queue {message.queue_id} of {message.broker}"
     try:
         name = message.message_id
@@ -101,16 +99,16 @@ def of_topic(message: Content) -> Received:
 
 
 Form = Callable[[Received], bytes]
-"""Makes the bytes that show a message. Raises `Undecodable` if it decodes payloads."""
+"""Formats a message as bytes. Raises `Undecodable` if it decodes payloads."""
 
 
 def json_form(decode: Decode | None) -> Form:
-    """Make the maker of lines of JSON, with the decoded payload beside the payload."""
+    """Make the formatter of JSON lines, with the decoded payload beside the payload."""
     return to_json if decode is None else lambda message: _to_json(message, {"decoded": decoded(message, decode)})
 
 
 def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
-    """Make the maker of lines for people, with the decoded payload instead of the payload."""
+    """Make the formatter of lines for people, with the decoded payload instead of the payload."""
     if decode is None:
         return to_placed_text if is_placed else to_text
 
@@ -123,7 +121,6 @@ def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
 
 
 def decoded(message: Received, decode: Decode) -> object:
-    """Decode a payload. Raises `Undecodable`."""
     try:
         return decode(message.payload)
     except BadPayload as fault:
@@ -142,7 +139,7 @@ def _to_json(message: Received, more: Mapping[str, object]) -> bytes:
 
 
 def row_of(message: Received, more: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a message that it has, with `more` after the payload."""
+    """The fields that a message has, with `more` after the payload."""
     row: dict[str, object] = {**message.place, **payload_row(message.payload), **more}
     if message.properties:
         row["properties"] = property_rows(message.properties)
@@ -173,7 +170,7 @@ def _text(message: Received, payload: str) -> bytes:
 
 
 def to_placed_text(message: Received) -> bytes:
-    """A line for people: of a message of a topic its broker, queue and offset, and what `to_text` has."""
+    """A line for people like `to_text`, with broker, queue and offset for a topic's message."""
     return _place_text(message) + to_text(message)
 
 
@@ -183,13 +180,12 @@ def _place_text(message: Received) -> bytes:
 
 
 def place_text(message: Received) -> str:
-    """Return the broker, queue and offset of a message of a topic; "" for one of a queue."""
+    """Broker, queue and offset of a topic's message; "" for a queue's."""
     place = message.place
     return f"{place['broker']}/{place['queue']} {place['offset']}" if "broker" in place else ""
 
 
 def to_raw(message: Received) -> bytes:
-    """The payload and a line feed."""
     return message.payload + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""The messages that `bmqctl post` posts, from its arguments or from an input."""
+"""The messages that `bmqctl post` posts, from its arguments or an input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _CHUNK_SIZE: Final = 256 << 10
 
 
 async def _read(descriptor: int) -> bytes:
-    # By the descriptor: a thread that still waits for input when the process ends holds no lock.
+    # By the descriptor: a thread still waiting for input when the process ends then has no lock.
     return await trio.to_thread.run_sync(partial(os.read, descriptor, _CHUNK_SIZE), abandon_on_cancel=True)
 
 
 async def read_all(descriptor: int) -> bytes:
-    """Read one payload up to the end of the input. Raises `BadInput` if it is larger than a message can be."""
+    """Read one payload up to the end of the input. Raises `BadInput` if it is too large for a message."""
     found = bytearray()
     while chunk := await _read(descriptor):
         found += chunk
@@ -38,7 +38,7 @@ async def read_all(descriptor: int) -> bytes:
 
 
 async def read_lines(descriptor: int) -> AsyncGenerator[tuple[int, bytes]]:
-    """Read lines with their numbers, without what ends them. Raises `BadInput` for one that is too long."""
+    """Read lines, without their ends, with their numbers. Raises `BadInput` for one that is too long."""
     number = 1
     parts: list[bytes] = []
     size = 0
@@ -71,7 +71,7 @@ class Input(NamedTuple):
 
 
 def make_source(given: Input, usual: Outgoing, count_max: int | None) -> Source:
-    """Make the source of at most `count_max` messages, with what `usual` has beside its payload."""
+    """Make the source of at most `count_max` messages, which have all of `usual` but its payload."""
     if given.form is Form.PAYLOAD:
         return Source("message", lambda: _repeated(given, usual, 1 if count_max is None else count_max))
     return Source("line", lambda: _lines(given, usual, count_max))
@@ -104,7 +104,7 @@ async def _lines(given: Input, usual: Outgoing, count_max: int | None) -> AsyncG
 
 
 def _with_usual(message: Outgoing, usual: Outgoing) -> Outgoing:
-    """Add what the command line gives to all messages; what a line says itself goes before that."""
+    """Add the command line's values for all messages; a line's own take precedence."""
     if usual == Outgoing(b""):
         return message
     own = {each.name for each in message.properties}

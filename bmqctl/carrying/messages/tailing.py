@@ -1,4 +1,4 @@
-"""The run of `bmqctl tail`: the messages of a queue or a topic as they come, each confirmed when it is shown."""
+"""The run of `bmqctl tail`: the messages of a queue or a topic as they come, each confirmed when shown."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bmqctl.common.nurseries import open_nursery
 __all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
 
 _UNCONFIRMED_MAX: Final = 1000
-# Messages that are shown at once.
+# Messages shown at a time.
 _PIECE: Final = 256
 
 Tell = Callable[[str], None]
@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 class TailOptions(NamedTuple):
     """`expression` is in the system's own language; `tags`, `from_start` and `since` are for topics.
 
-    `count_max` is the number of messages to show, None for all that come; the run ends when none has come for `idle_s`.
+    `count_max` is the number of messages to show, None for all; the run ends after `idle_s` without one.
     """
 
     frame: Frame
@@ -42,13 +42,13 @@ class TailOptions(NamedTuple):
 
     @property
     def unconfirmed_max(self) -> int:
-        """The number of messages that may be unconfirmed: few if few are to be shown."""
+        """The limit of unconfirmed messages: low if few are wanted."""
         return min(_UNCONFIRMED_MAX, self.count_max or _UNCONFIRMED_MAX)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The end of a run. `ended_by` says why it ended, if neither a signal, nor its reader, nor its options ended it."""
+    """The result of a run. `ended_by` is the reason unless a signal, its reader, or its options ended it."""
 
     shown: int = 0
     unreadable: int = 0
@@ -58,39 +58,35 @@ class Outcome:
 
 
 class Feed(Protocol):
-    """Messages that come."""
+    """A source of messages over time."""
 
     async def receive(self, count_max: int) -> Sequence[Any]:
-        """Wait for messages, and return at most `count`; none when there will be no more."""
+        """Wait for messages, and return at most `count_max`; none when there will be no more."""
         ...
 
-    def read(self, message: Any) -> Received:
-        """Decode a message. Raises `UnreadableMessage`."""
-        ...
+    def read(self, message: Any) -> Received: ...
 
     def confirm(self, messages: Sequence[Any]) -> None: ...
 
     def leave(self, message: Any) -> bool:
-        """Leave a message that was not shown where it is; return True if it stays among the unconfirmed ones."""
+        """Leave a message that was not shown; return True if it stays unconfirmed."""
         ...
 
 
 class Sink(Protocol):
-    """The place where messages are shown."""
-
     async def write(self, data: bytes) -> None:
-        """Write all bytes. Raises `BrokenPipeError` if nobody reads them any more."""
+        """Write all bytes. Raises `BrokenPipeError` if the reader has gone."""
         ...
 
     async def until_left(self) -> None:
-        """Wait until nobody reads any more."""
+        """Wait until the reader has gone."""
         ...
 
 
 async def tail(opening: AbstractAsyncContextManager[Feed], options: TailOptions, output: Sink, tell: Tell) -> Outcome:
-    """Show messages until they are enough, or a signal comes. Raises `CannotBegin`.
+    """Show messages until `options` or a signal ends the run. Raises `CannotBegin`.
 
-    `tell` is given what cannot be shown.
+    `tell` reports messages that cannot be shown.
     """
     run = Tail(options, output, tell)
     async with open_nursery() as nursery:
@@ -110,8 +106,6 @@ async def tail(opening: AbstractAsyncContextManager[Feed], options: TailOptions,
 
 
 class Tail:
-    """A run over a feed."""
-
     def __init__(self, options: TailOptions, output: Sink, tell: Tell) -> None:
         self.outcome = Outcome()
         self.scope = trio.CancelScope()
@@ -124,7 +118,7 @@ class Tail:
         self._waiting = trio.CancelScope()
 
     async def watch_signals(self) -> None:
-        """End the run after the current message at the first signal, and at once at the second."""
+        """End the run after the current message at the first signal, and immediately at the second."""
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
             async for _ in received:
                 if self.outcome.is_interrupted or not self._has_begun:
@@ -133,7 +127,7 @@ class Tail:
                 self._waiting.cancel()
 
     async def watch_reader(self) -> None:
-        """End the run when nobody reads any more."""
+        """End the run when the reader has gone."""
         await self._output.until_left()
         self.outcome.has_reader_left = True
         self._waiting.cancel()
@@ -180,7 +174,7 @@ class Tail:
             try:
                 lines.append(self._options.frame.form(feed.read(message)))
             except Undecodable as fault:
-                # The message may be sound and --decode wrong: it must not come later or less often because of that.
+                # The message may be sound and --decode wrong: that must not delay it or use up its deliveries.
                 self._left_room -= feed.leave(message)
                 self.outcome.unreadable += 1
                 self._tell(str(fault))

@@ -18,7 +18,7 @@ NAMES: Final = (
     *(*QUEUE_PLACE, *TOPIC_PLACE, "payload", "decoded", "properties", "key", "keys", "tag", "sharding_key"),
     "priority",
 )
-# A name in braces, a doubled brace, or what a backslash stands before.
+# A name in braces, a doubled brace, or an escape with a backslash.
 _PART: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|\\([nt\\])|[{}\\]")
 _MEANT: Final = {"{{": "{", "}}": "}", r"\n": "\n", r"\t": "\t", r"\\": "\\", "\\": "\\"}
 
@@ -26,14 +26,14 @@ _Part = bytes | Callable[[Received, Decode | None], bytes]
 
 
 class BadTemplate(ValueError):
-    """A text that is no template; one line."""
+    """A text that is not a template; one line."""
 
 
 class Template:
-    """A line for each message: names in braces stand for its values, and are empty where it has none.
+    """A line for each message: names in braces stand for its values, empty where it has none.
 
-    Control characters in values, line ends among them, are escaped, and so are bytes that are no UTF-8: each message
-    is one line unless the template has line ends itself. Raises `BadTemplate`.
+    Control characters in values, line ends among them, and bytes that are not UTF-8 are escaped: each message is one
+    line unless the template itself has line ends. Raises `BadTemplate`.
     """
 
     def __init__(self, text: str) -> None:
@@ -48,7 +48,7 @@ class Template:
         self._parts.append(_encoded(text[at:]))
 
     def form(self, decode: Decode | None) -> Form:
-        """Return what makes the line of a message."""
+        """Return the formatter of messages."""
 
         def line(message: Received) -> bytes:
             return b"".join(each if isinstance(each, bytes) else each(message, decode) for each in self._parts) + b"\n"
@@ -95,5 +95,5 @@ def _text(value: object) -> bytes:
 
 
 def _encoded(text: str) -> bytes:
-    # The text of a template may have halves of surrogate pairs.
+    # The text of a template may have lone surrogates.
     return text.encode(errors="backslashreplace")

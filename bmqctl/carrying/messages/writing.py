@@ -1,4 +1,4 @@
-"""The standard output, written by a thread, so that a slow reader does not hold up a session's heartbeats."""
+"""The standard output, written by a thread so that a slow reader does not delay a session's heartbeats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LOOK_S: Final = 0.2
 
 
 class Writer:
-    """A descriptor that is written, maybe that of a pipe whose reader may leave."""
+    """A descriptor to write to, perhaps a pipe whose reader may leave."""
 
     def __init__(self, descriptor: int, name: str = "standard output") -> None:
         self._descriptor = descriptor
         self._name = name
 
     async def write(self, data: bytes) -> None:
-        """Write all bytes. Raises `BrokenPipeError` if nobody reads them any more, `OSError` with the output's name."""
+        """Write all bytes. Raises `BrokenPipeError` if the reader has gone, `OSError` with the output's name."""
         await trio.to_thread.run_sync(self._write, data, abandon_on_cancel=True)
 
     def _write(self, data: bytes) -> None:
@@ -35,7 +35,7 @@ class Writer:
                 raise OSError(fault.errno, fault.strerror, self._name) from None
 
     async def until_left(self) -> None:
-        """Wait until the reader of the pipe has left: nothing is written to a pipe that nothing comes for."""
+        """Wait until the pipe's reader has gone, though nothing is written."""
         poll = select.poll()
         poll.register(self._descriptor, 0)
         while not any(event & select.POLLERR for _, event in poll.poll(0)):

@@ -1,1 +1,1 @@
-"""Copies and moves of messages between queues and topics: bridges that end, and that join ends of one system, too."""
+"""Copies and moves of messages between queues and topics: finite bridges, also between ends of one system."""

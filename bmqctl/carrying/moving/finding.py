@@ -1,4 +1,4 @@
-"""The run of `bmqctl find` over a topic: by the index of its brokers, or by reading its queues."""
+"""The run of `bmqctl find` over a topic: by its brokers' index, or by reading its queues."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from formats.rocketmq.remoting.headers.consuming import QueryMessageRequest
 
 __all__ = ["find_in_topic"]
 
-# Brokers want the name of a group in each pull.
+# Brokers require the name of a group in each pull.
 _GROUP: Final = "bmqctl-find"
 _PULLED_MAX: Final = 256
-# Brokers answer with no more messages of a key.
+# Brokers return no more messages of a key.
 _KEY_MESSAGES_MAX: Final = 64
-# Answers without messages, after which a queue has no more.
+# Answers without messages that end a queue.
 _EMPTY_MAX: Final = 3
 
 
 async def find_in_topic(end: RocketEnd, reach: Reach, options: FindOptions, shown: Shown) -> Browsed:
-    """Show the messages of a topic that are wanted. Raises `CannotBegin`, also if a broker refuses."""
+    """Show the wanted messages of a topic. Raises `CannotBegin`, also if a broker refuses."""
     count = unreadable = 0
     is_done = False
     try:
@@ -83,7 +83,7 @@ async def _indexed(
             continue
         check_answer(f"{wanted} in the index of {name}", answer)
         messages = [Content(record, topic, name) for record in read_records(answer.body)]
-        # An index has hashes only.
+        # An index has only hashes.
         yield [
             each
             for each in messages
