@@ -9,8 +9,8 @@
             async with message:
                 print(message.payload)
 
-The names in `__all__` are the public, stable interface, and docs/use/client-library.md is its contract. The modules of
-this package are internal: a machine that decides, without I/O, and what carries its bytes.
+The names in `__all__` are the public, stable interface; docs/use/client-library.md is its contract. The modules are
+internal: a machine that decides, without I/O, and the carrier of its bytes.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
     "connect",
 ]
 
-# Imported on first use: the commands that use a module of this package need neither the library nor anyio.
+# Imported on first use: commands that use one module need neither the library nor anyio.
 _PLACES: Final[dict[str, tuple[str, str]]] = {
     "Ack": ("bmqctl.client.errors", "Ack"),
     "AckStatus": ("formats.bmq.codes", "AckStatus"),

@@ -12,7 +12,7 @@ class BadAddress(ValueError):
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse `tcp://HOST:PORT` or `HOST:PORT` into host and port. Raises `BadAddress` if it is neither."""
+    """Parse `tcp://HOST:PORT` or `HOST:PORT`. Raises `BadAddress`."""
     try:
         parts = urlsplit(text if "://" in text else f"tcp://{text}")
         host, port = parts.hostname, parts.port

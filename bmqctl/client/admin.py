@@ -1,4 +1,4 @@
-"""A connection on which a broker is administered: a command out, its answer back (source: mqba::AdminSession)."""
+"""An administrator's connection to a broker: a command out, its answer back (source: mqba::AdminSession)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ READ_BYTES = 64 << 10
 
 
 class AdminLost(Exception):
-    """The broker cannot be reached, or did not keep to the protocol; the text says which."""
+    """Failure to reach the broker, or its violation of the protocol; the text says which."""
 
 
 class _Cut(AdminLost):
@@ -53,15 +53,15 @@ class _Cut(AdminLost):
 
 
 class NotAdmitted(AdminLost):
-    """The broker refuses who asks: the credentials are not valid, or their owner may not administer."""
+    """Refusal by the broker: the credentials are invalid, or their owner may not administer."""
 
 
 class AdminClient:
-    """One connection, identified as an administrator's; to be used in a `with` statement.
+    """One connection, identified as an administrator's; a context manager.
 
-    `timeout_s` bounds the connecting, and the silence before an answer. `tls_authority` is a file with the
-    certificates, in PEM, by which the broker's is known; without it the connection is plain. With `credentials` it
-    authenticates, and again before a command when they are about to run out.
+    `timeout_s` limits connecting, and the silence before an answer. `tls_authority` is a file of the trusted
+    certificates, in PEM; without it the connection is plain. With `credentials` it authenticates, and again before a
+    command when they are about to expire.
     """
 
     def __init__(
@@ -94,7 +94,6 @@ class AdminClient:
             raise
 
     def send(self, command: str) -> str:
-        """The broker's answer to one command."""
         due_ns = self._authentication.due_ns if self._authentication is not None else None
         if due_ns is not None and time.monotonic_ns() >= due_ns:
             self._authenticate()
@@ -111,7 +110,7 @@ class AdminClient:
         return not self._received and not select.select([self._sock], [], [], 0)[0]
 
     def close(self) -> None:
-        """Close the connection. The reference takes a Disconnect on an administrator's session for a fault."""
+        """Close the connection. The reference treats a Disconnect on an administrator's session as a fault."""
         self._sock.close()
 
     def __enter__(self) -> AdminClient:
@@ -158,7 +157,7 @@ class AdminClient:
         return self._event(EventType.CONTROL)
 
     def _event(self, kind: EventType) -> tuple[Frame, bytes]:
-        """The next event of a kind; heartbeats are answered."""
+        """The next event of a kind; answers heartbeats."""
         while True:
             try:
                 frame = next_frame(self._received, 0, len(self._received), EVENT_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""Checks of the arguments of the client libraries, made where the arguments are given.
+"""Checks of the client libraries' arguments.
 
 Each raises `ValueError` with the name of the argument, its value and the range.
 """
@@ -16,7 +16,6 @@ SECONDS_MAX: Final = 1_000_000_000
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> None:
-    """Check a whole number from `low` to `high`."""
     if not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} is {value!r:.80}: expected a whole number from {low} to {high}")
 

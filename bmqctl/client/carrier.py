@@ -1,8 +1,8 @@
 """Carries a machine's bytes over TCP under anyio, on asyncio and trio alike.
 
-One task reads, one writes and one watches the clock. All output of the machine between two turns of the writer goes
-out in one piece. A lost connection is replaced for as long as the machine wants that (source:
-`bmqio::ReconnectingChannelFactory`, with the interval of `bmqimp::Application`, which does not grow here).
+One task reads, one writes and one watches the clock. The writer sends all output since its last turn in one piece. A
+lost connection is replaced for as long as the machine wants that (source: `bmqio::ReconnectingChannelFactory`, with the
+interval of `bmqimp::Application`, which does not grow here).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["SECOND_NS", "Carrier", "Endpoint", "new_guids", "now_ns"]
 SECOND_NS: Final = 1_000_000_000
 READ_SIZE: Final = 262_144
 RECONNECT_S: Final = 0.5
-# How late a timeout may be noticed that was set while the clock task slept.
+# The longest delay of a timeout set while the clock task slept.
 TICK_S: Final = 0.25
 
 
@@ -44,7 +44,6 @@ class Endpoint(NamedTuple):
 
 
 def now_ns() -> int:
-    """The clock of a carrier's machine."""
     return time.monotonic_ns()
 
 
@@ -56,8 +55,8 @@ def new_guids() -> ClientGuidGenerator:
 class Carrier:
     """The I/O of one machine.
 
-    `handle` receives the events that result from reading and from the passing of time, and `written` is called after
-    each write. After a call of the machine, `wake` or `feed` is due.
+    `handle` receives the events that result from reading and from the passing of time; `written` is called after each
+    write. After a call of the machine, `wake` or `feed` is due.
     """
 
     def __init__(
@@ -75,7 +74,8 @@ class Carrier:
         self._timeout_s = timeout_s
         self._sending = 0
         self._is_idle = False
-        # A second handle of a plain connection, for writing without a turn of the writer; and what it did not take.
+        # A second handle of a plain connection, for writing without a turn of the writer; and the data that it did not
+        # accept.
         self._direct: socket.socket | None = None
         self._rest = b""
         self._wanted = anyio.Event()
@@ -84,7 +84,6 @@ class Carrier:
 
     @property
     def pending_size(self) -> int:
-        """Number of bytes that have not reached the socket."""
         return self.machine.pending_size + self._sending
 
     def wake(self) -> None:
@@ -94,7 +93,7 @@ class Carrier:
             self._wanted.set()
 
     def flush(self) -> None:
-        """Write at once if that is possible, and wake the writer otherwise."""
+        """Write immediately if possible; otherwise wake the writer."""
         if self._direct is None or not self._is_idle:
             self.wake()
             return
@@ -102,14 +101,14 @@ class Carrier:
         try:
             sent = self._direct.send(data)
         except OSError:
-            sent = 0  # the socket takes nothing, or is broken, which the reader finds out
+            sent = 0  # the socket accepts nothing, or is broken, which the reader finds out
         if sent < len(data):
             self._rest = bytes(data[sent:])
             self._sending = len(self._rest)
             self.wake()
 
     def feed(self, events: list[Event]) -> None:
-        """Pass on the events of a call of the machine, and do what the machine's new state needs."""
+        """Pass on the events of a call of the machine, and act on its new state."""
         self._handle(events)
         self.wake()
         state = self.machine.state
@@ -119,9 +118,9 @@ class Carrier:
             self._carrying.cancel()
 
     async def run(self, stream: anyio.abc.ByteStream | None = None, *, is_shielded: bool = False) -> None:
-        """Run until the machine has stopped, on `stream` first if it is given.
+        """Run until the machine has stopped, on `stream` first if given.
 
-        With `is_shielded` cancellation from outside has no effect, as the session has to be ended on this connection.
+        With `is_shielded` cancellation from outside has no effect, as the session must be ended on this connection.
         """
         with anyio.CancelScope(shield=is_shielded) as self._whole:
             if self.machine.state is Session.STOPPED:
@@ -193,8 +192,8 @@ class Carrier:
             self._take_from(direct)
 
     async def _read_by_callback(self, direct: socket.socket) -> None:
-        # A task that waits for the socket again and again is resumed a turn of the loop later than a callback is
-        # called, and each call registers the socket again: for one post and its ack that is a third of the time.
+        # A task that waits for the socket resumes a turn of the loop later than a callback is called, and each wait
+        # registers the socket again: for one post and its ack that is a third of the time.
         import asyncio  # a program under trio starts sooner without it
 
         loop = asyncio.get_running_loop()

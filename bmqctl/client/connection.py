@@ -1,4 +1,4 @@
-"""Sessions of the client library: `connect`, and what it gives.
+"""Sessions of the client library.
 
 async with connect("tcp://127.0.0.1:30114") as session:
     queue = await session.open("bmq://bmq.test.persistent.priority/orders", read=True, write=True)
@@ -66,8 +66,6 @@ _CREDENTIALS_BYTES_MAX: Final = 1 << 20
 
 
 class Change(Enum):
-    """A change of a session's connection."""
-
     LOST = "the connection is lost; the session makes a new one"
     RECONNECTED = "a broker has accepted the session again"
     RESTORED = "the queues are open again, and what had no ack is sent again"
@@ -172,8 +170,6 @@ async def connect(
 
 
 class Session:
-    """A session with a broker, made by `connect`."""
-
     def __init__(self, endpoint: Endpoint, options: SessionOptions) -> None:
         self.endpoint = endpoint
         self.machine = Machine(_machine_options(options), new_guids(), now_ns())
@@ -185,7 +181,7 @@ class Session:
         self._options = options
         self._queues: dict[QueueHandle, Queue] = {}
         self._requests: dict[QueueHandle, Waiter] = {}
-        # Queues whose opening was cancelled: they are closed when they are open.
+        # Queues whose opening was cancelled: close them when they are open.
         self._unwanted: set[QueueHandle] = set()
         self._started = Waiter()
         self._stopped = anyio.Event()
@@ -261,8 +257,8 @@ class Session:
         """Report the health of this host, which is good when the session begins.
 
         While it is bad, queues opened with `suspends_on_bad_host_health` are suspended: the broker sends them no
-        messages, and posts raise `QueueSuspended`. Messages received before can be confirmed. The call returns when
-        the broker has answered. Raises `RequestRefused` if it refuses.
+        messages, and posts raise `QueueSuspended`. Messages received before can be confirmed. Returns when the broker
+        has answered. Raises `RequestRefused`.
         """
         self._is_host_healthy = is_healthy
         for queue in list(self._queues.values()):
@@ -295,7 +291,6 @@ class Session:
         return self._fault or "the client ended the session"
 
     async def await_answers(self, handle: QueueHandle) -> None:
-        """Wait until every post to a queue has an answer."""
         await self._until_answered(lambda: not self.machine.has_unanswered(handle))
 
     async def _until_answered(self, done: Callable[[], bool]) -> None:
@@ -318,7 +313,7 @@ class Session:
             self._requests.pop(handle, None)
 
     async def await_answer(self, handle: QueueHandle, what: str) -> None:
-        """Wait for the answer to the request just made about a queue. Raises `RequestRefused`."""
+        """Wait for the answer to the last request about a queue. Raises `RequestRefused`."""
         self.carrier.wake()
         waiter = self._requests[handle] = Waiter()
         try:
@@ -335,7 +330,7 @@ class Session:
         await self._started.wait()
 
     async def leave(self) -> None:
-        """End the session properly if that takes no longer than its timeout, and at once otherwise."""
+        """End the session properly if that takes no longer than its timeout, otherwise immediately."""
         with anyio.move_on_after(min(self._options.timeout_s, _LEAVE_S_MAX), shield=True):
             if not self._stopped.is_set():
                 self.carrier.feed(self.machine.disconnect(now_ns()))
@@ -428,7 +423,7 @@ class Session:
 
 
 def _credentials(given: object) -> Credentials | None:
-    """Return credentials for a broker. Raises `ValueError` for what cannot be sent as such."""
+    """Convert credentials for a broker. Raises `ValueError` for invalid ones."""
     match given:
         case None:
             return None

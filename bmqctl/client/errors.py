@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Ack(NamedTuple):
-    """The answer to one post. `status` is SUCCESS, or the reason of a refusal; `guid` identifies the message."""
+    """The answer to one post. `status` is SUCCESS, or the reason for a refusal; `guid` identifies the message."""
 
     guid: bytes
     status: AckStatus
@@ -43,7 +43,7 @@ class SessionEnded(ClientError):
 
 
 class QueueClosed(ClientError):
-    """Use of a queue that is closed, or end of a queue that the client did not close; the text is the reason."""
+    """Use of a closed queue, or a queue's end that the client did not ask for; the text is the reason."""
 
 
 class QueueSuspended(ClientError):
@@ -75,7 +75,7 @@ class PostUncertain(PostFailed):
 
 
 class BatchFailed(ClientError):
-    """Failure of some posts of a batch: `failures` has the answers to these, in the order in which they came."""
+    """Failure of some posts of a batch: `failures` has the answers to these, in order of arrival."""
 
     def __init__(self, text: str, failures: Sequence[Ack]) -> None:
         super().__init__(text)

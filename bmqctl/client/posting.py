@@ -1,6 +1,6 @@
-"""Posting of many messages, until each is taken or refused: a bounded number without an answer, and patience.
+"""Posting of many messages, each until it is accepted or refused, with limited unanswered posts and patience.
 
-Posts that a full queue refuses are repeated in their order, after a pause in which nothing else is posted.
+Posts that a full queue refuses are repeated in order, after a pause in which nothing else is posted.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PostingOptions:
-    """`window` bounds what is unanswered; `patience_s` is how long nothing of what was posted need be taken."""
+    """`window` limits unanswered posts; `patience_s` limits the time in which no post is accepted."""
 
     window: int = 4096
     patience_s: float = 30.0
 
 
 class Posting(Generic[T]):
-    """Posts what it is given (`put`) through `post`, which gets an item and a correlation for its message.
+    """Posts items through `post`, which gets an item and a correlation for its message.
 
-    `post` says how many bytes it posted, None for an item that is nothing to post. `on_answer` hears of every answer:
-    an item that there was no room for has more than one. `take_acks` is for the session to call, `drain` the session's.
+    `post` returns the bytes posted, None for an item with nothing to post. `on_answer` gets every answer: an item
+    refused for lack of room has several. The session calls `take_acks`; `drain` is the session's.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Posting(Generic[T]):
         self._piece_size = 0
 
     async def put(self, item: T) -> None:
-        """Post `item` as soon as there is room, and nothing that must go before it."""
+        """Post `item` as soon as there is room, and no earlier item must precede it."""
         await self._drain_pieces()
         while True:
             if len(self._under_way) >= self._options.window:
@@ -87,7 +87,6 @@ class Posting(Generic[T]):
                 await self._heard.wait()
 
     async def settle(self) -> None:
-        """Wait until no post is in flight."""
         while self._under_way:
             await self._heard.wait()
 
@@ -133,7 +132,7 @@ class Posting(Generic[T]):
             self._send(number, item)
 
     def _send(self, number: int, item: T) -> None:
-        # Before it is posted: an item that cannot be is not under way.
+        # Noted before posting: `post` may raise.
         self._under_way[number] = item
         size = self._post(item, number)
         if size is None:
@@ -142,8 +141,8 @@ class Posting(Generic[T]):
         self._piece_size += size or 0
 
     async def _drain_pieces(self) -> None:
-        # All posts between two turns of the session's writer go out in one event: a turn for each message would
-        # cost more than the message.
+        # All posts between two turns of the session's writer go out in one event: a turn for each message would cost
+        # more than the message.
         if self._piece_count >= _PIECE_COUNT or self._piece_size >= _PIECE_SIZE:
             self._piece_count = self._piece_size = 0
             await self._drain()

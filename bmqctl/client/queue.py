@@ -98,12 +98,12 @@ class Queue:
         if self._session.machine.unanswered == 1:
             self._session.carrier.flush()
         else:
-            # Others are posting, too: what is written together costs less.
+            # Others are posting, too: writing together costs less.
             self._session.carrier.wake()
         return await posted
 
     async def send(self, payload: Buffer, properties: Properties | None = None, *, compress: bool = False) -> Posted:
-        """Post a message as soon as there is room; its ack is to be awaited later, or not at all."""
+        """Post a message as soon as there is room; its ack may be awaited later, or not at all."""
         await self.await_room()
         posted = Posted(self)
         posted.guid = self.hand_over(payload, properties, compress, posted)
@@ -121,7 +121,6 @@ class Queue:
         return batch.posted
 
     async def await_room(self) -> None:
-        """Wait until there is room for a post."""
         room = self._session.room
         if room.is_contended:
             await room.wait()
@@ -131,7 +130,7 @@ class Queue:
     def hand_over(
         self, payload: Buffer, properties: Properties | None, compress: bool, receiver: Receiver[Ack]
     ) -> bytes:
-        """Pass a message to the machine and return its GUID; `receiver` takes the answer. `wake` is due then."""
+        """Pass a message to the machine and return its GUID; `receiver` gets the answer. Call `wake` afterwards."""
         session = self._session
         try:
             session.check()
@@ -155,7 +154,7 @@ class Queue:
         return guid
 
     def wake(self) -> None:
-        """Let the session write what was handed over."""
+        """Let the session write the messages handed over."""
         self._session.carrier.wake()
 
     # Consuming
@@ -196,7 +195,7 @@ class Queue:
         await self._arrival.wait()
 
     def _must_end(self) -> bool:
-        """Return True if no more messages come and the client knows why, and raise if it does not."""
+        """Return True if the client knows why no more messages come; raise if it does not."""
         if not self._handle.is_closed:
             return False
         self._session.check(orderly=True)
@@ -243,7 +242,7 @@ class Queue:
             raise self._unusable("reading")
 
     def _confirm_later(self, guid: bytes) -> None:
-        """Confirm a message of an earlier connection, which the broker is going to deliver again or has."""
+        """Confirm a message of an earlier connection, which the broker delivers or has delivered again."""
         for content in self._buffer:
             if content.guid == guid:
                 self._buffer.remove(content)
@@ -265,7 +264,7 @@ class Queue:
         return begin_processing(self._session.spans, str(self), app_id, message.guid, size, properties)
 
     def subscription_of(self, subscription_id: int) -> StreamSubscription | None:
-        """Return the subscription with a number of the protocol."""
+        """The subscription with a number of the protocol."""
         return self._handle.subscriptions.get(subscription_id)
 
     # Requests
@@ -280,8 +279,8 @@ class Queue:
     ) -> None:
         """Change how the queue is consumed; what is None stays.
 
-        Raises `RequestRefused` if the broker refuses, and `ValueError` for an expression that is none or a number out
-        of its range.
+        Raises `RequestRefused` if the broker refuses, and `ValueError` for an invalid expression or a number out of its
+        range.
         """
         check_subscriptions(subscriptions or ())
         async with self._requesting:
@@ -296,7 +295,7 @@ class Queue:
             await self._configure(options)
 
     async def suspend(self, is_suspended: bool) -> None:
-        """Suspend or resume the queue, if it was opened so that the host's health decides; called by the session."""
+        """Suspend or resume a queue that depends on the host's health; the session calls it."""
         if not self._is_suspendable:
             return
         async with self._requesting:
@@ -343,14 +342,13 @@ class Queue:
     # Input from the session
 
     def deliver(self, messages: list[Content]) -> None:
-        """Take messages that have come."""
         if self._owed:
             messages = [content for content in messages if not self._was_confirmed(content.guid)]
         self._buffer.extend(messages)
         self._wake()
 
     def cut(self) -> None:
-        """Handle the loss of the connection: the broker delivers again all messages that were not confirmed."""
+        """Handle the loss of the connection: the broker will deliver all unconfirmed messages again."""
         self._generation += 1
         self._buffer.clear()
 
@@ -374,7 +372,7 @@ class Queue:
 
 
 def check_subscriptions(subscriptions: Sequence[StreamSubscription]) -> None:
-    """Raise `ValueError` for an expression that is none: a broker accepts it, and delivers nothing for it."""
+    """Raise `ValueError` for an invalid expression: a broker accepts it, and delivers nothing for it."""
     for each in subscriptions:
         if not isinstance(each, StreamSubscription):
             raise ValueError(f"subscriptions holds {each!r:.80}: expected objects of Subscription")

@@ -27,7 +27,7 @@ class Message:
     __slots__ = ("_content", "_parts_found", "_queue", "_span", "generation", "guid", "is_settled")
 
     guid: bytes
-    """The 16 bytes that identify the message; a message that is delivered again has the same."""
+    """The 16 bytes that identify the message, the same for each of its deliveries."""
 
     is_settled: bool
     """True if the message was confirmed or rejected."""
@@ -46,12 +46,12 @@ class Message:
 
     @property
     def queue(self) -> Queue:
-        """The queue that the message came from."""
+        """The queue from which the message came."""
         return self._queue
 
     @property
     def payload(self) -> bytes:
-        """The payload, decompressed."""
+        """The decompressed payload."""
         content = self._content
         return content.data if content.is_plain else bytes(self._parts.payload)
 

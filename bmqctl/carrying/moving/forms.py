@@ -1,10 +1,9 @@
-"""The messages of a queue or a topic as they go to another queue or topic of the same system; between the systems they
-are mapped as by a bridge.
+"""Messages of a queue or a topic for another one of the same system; bridges map them between the systems.
 
-A message keeps its payload and properties; from topic to topic the payload stays compressed as it is. In a topic a
-message keeps its unique id, by which a repeated message is known. In a queue its GUID is another, made of what the
-message was at its source, so that the broker leaves out a repeated one for its domain's `deduplicationTimeMs`. With a
-salt such GUIDs are those of one run: a second copy is a second message.
+A message keeps its payload and properties; from topic to topic a compressed payload stays so. In a topic a message
+keeps its unique id, which identifies a repeated message. In a queue it gets another GUID, made of its identity at the
+source, so that the broker drops a repeated one within its domain's `deduplicationTimeMs`. A salt makes these GUIDs
+specific to one run: a second copy is a second message.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _NEWER_ENCODING: Final = 1
 
 
 def for_other_queue(uri: str, salt: bytes = b"") -> Make:
-    """Make the maker of messages, of the queue `uri`, for another queue."""
+    """Make a converter of the queue `uri`'s messages for another queue."""
 
     def make(message: Message, properties: list[Property]) -> Made:
         payload = message.payload
@@ -49,7 +48,7 @@ def for_other_queue(uri: str, salt: bytes = b"") -> Make:
 
 
 def for_queue_of_run(salt: bytes) -> MakeOfRecord:
-    """Make the maker of messages, of a topic, for a queue, to which no message of another run is a repetition."""
+    """Make a converter of a topic's messages for a queue; they repeat none of another run."""
 
     def make(record: Record, broker_name: str) -> Made:
         (encoded, guid_of), size, _ = for_queue(record, broker_name)
@@ -59,16 +58,16 @@ def for_queue_of_run(salt: bytes) -> MakeOfRecord:
 
 
 def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRecord:
-    """Make the maker of messages, of a topic, for another topic; they get the properties `more`, too."""
+    """Make a converter of a topic's messages for another topic, which adds the properties `more`."""
     ids = UniqueIds()
 
     def make(record: Record, broker_name: str) -> Made:
         found = decode_properties(record.properties)
         kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}
         properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
-        # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
+        # Decoded texts have no separators, except 0x01 in values, which the original accepts.
         encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
-        # Nobody reads the body: it is passed on as it is, compressed or not.
+        # The body stays as it is, compressed or not.
         body, flags = stored_body_of(record)
         plain = message_for_topic(record.flag, body, encoded)
         made = CompressedMessage(plain.flag, plain.body, plain.properties, flags) if flags else plain

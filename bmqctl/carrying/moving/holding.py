@@ -1,4 +1,4 @@
-"""The treatment of a queue's messages that are copied: none is confirmed, and all go back when the consumer leaves."""
+"""The treatment of a queue's messages being copied: none is confirmed, and all go back when the consumer leaves."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BYTES_MAX: Final = 1 << 62
 
 
 class Holding:
-    """Messages stay unconfirmed.
+    """Leaves messages unconfirmed.
 
-    The broker delivers no more than `window` messages, and `window_bytes`, beyond the copied ones: the limits
-    of the consumer grow with these. `count_max` is the most that is ever asked for.
+    The consumer's limits grow with the copied messages: the broker delivers at most `window` messages, and
+    `window_bytes`, beyond these. `count_max` is the highest limit.
     """
 
     def __init__(
@@ -42,17 +42,17 @@ class Holding:
 
     @property
     def options(self) -> StreamOptions:
-        """The options of the consumer, with the limits of this moment."""
+        """The consumer's options, with the present limits."""
         self._granted = min(len(self._copied) + self._window, self._count_max)
         self._granted_bytes = min(self._size + self._window_bytes, _BYTES_MAX)
         return replace(self._options, max_unconfirmed_messages=self._granted, max_unconfirmed_bytes=self._granted_bytes)
 
     def wanted(self, messages: list[Message]) -> list[Message]:
-        """The messages that are not copied yet: after a lost connection all are delivered again."""
+        """The messages not copied yet: after a lost connection all are delivered again."""
         return [message for message in messages if message.guid not in self._copied]
 
     def settle(self, queue: Queue, messages: list[Message]) -> None:
-        """Note messages as copied, and have the limits raised if the half of what they allowed is."""
+        """Note copied messages, and have the limits raised when half of the allowance is used."""
         self._copied.update(message.guid for message in messages)
         self._size += sum(message.wire_size for message in messages)
         is_half = len(self._copied) + self._window // 2 >= self._granted
@@ -60,7 +60,7 @@ class Holding:
             self._wish.set()
 
     async def attend(self, queue: Queue) -> None:
-        """Raise the limits when that is due."""
+        """Raise the limits when due."""
         with suppress(SessionLost, Unusable):
             while True:
                 await self._wish.wait()

@@ -1,4 +1,4 @@
-"""The run of `bmqctl copy` and `bmqctl move`: a bridge that ends, between any two queues and topics."""
+"""The run of `bmqctl copy` and `bmqctl move`: a finite bridge between any two queues and topics."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _REPORT_S: Final = 0.2
 
 
 class CarryEnd(BridgeEnd, Protocol):
-    """A place that messages are copied or moved from and to."""
+    """A place from and to which messages are copied or moved."""
 
     @property
     def place(self) -> tuple[object, ...]:
-        """The queue or topic, equal for two ends that are the same one."""
+        """The queue or topic, equal for two ends that are the same."""
         ...
 
     def check_source(self, options: CarryOptions) -> None:
-        """Raise `CannotBegin` if messages cannot be carried from here as the options say."""
+        """Raise `CannotBegin` if messages cannot be carried from here with these options."""
         ...
 
     def check_destination(self, has_queues: bool) -> None:
@@ -51,24 +51,24 @@ class CarryEnd(BridgeEnd, Protocol):
         ...
 
     def is_consumed(self, options: CarryOptions) -> bool:
-        """Return True if nobody knows the end of the messages that this source will have."""
+        """Return True if the source has no known end."""
         ...
 
     def means(self, reach: Reach) -> Means:
-        """Make the means by which the brokers are reached. Raises `CannotBegin`."""
+        """Make the access to the brokers. Raises `CannotBegin`."""
         ...
 
     async def waiting(self, means: Means, options: CarryOptions) -> int | None:
-        """Count the messages that will be carried, at most; None if the broker does not say."""
+        """The most messages that will be carried; None if the broker does not say."""
         ...
 
     async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> SourceContents:
-        """Look at what would be carried, and change nothing. Raises `CannotBegin`."""
+        """Examine the messages to carry, and change nothing. Raises `CannotBegin`."""
         ...
 
 
 class At(NamedTuple):
-    """A queue or a topic, and how its brokers are reached."""
+    """A queue or a topic, and the options for reaching its brokers."""
 
     end: CarryEnd
     reach: Reach
@@ -76,7 +76,7 @@ class At(NamedTuple):
 
 @dataclass(slots=True)
 class Carried:
-    """The end of a run. `ended_by` is the reason if it ended before all was carried, and no signal ended it."""
+    """The result of a run. `ended_by` is the reason for an early end without a signal."""
 
     account: Account = field(default_factory=Account)
     ended_by: str = ""
@@ -84,7 +84,7 @@ class Carried:
 
 
 class SourceContents(NamedTuple):
-    """The messages at a source. `unfit` counts, by reason, the ones that the destination cannot hold, if known."""
+    """The messages at a source. `unfit` counts those that the destination cannot have, by reason, if known."""
 
     messages: int
     size_bytes: int
@@ -93,7 +93,7 @@ class SourceContents(NamedTuple):
 
 
 def check(source: At, destination: At, options: CarryOptions) -> None:
-    """Raise `CannotBegin` for ends and options that do not go together."""
+    """Raise `CannotBegin` for incompatible ends and options."""
     source.end.check_source(options)
     destination.end.check_destination(source.end.has_queues)
     if source.end.place == destination.end.place:
@@ -103,9 +103,9 @@ def check(source: At, destination: At, options: CarryOptions) -> None:
 async def carry(
     source: At, destination: At, options: CarryOptions, tell: Tell, on_progress: Callable[[int], None]
 ) -> Carried:
-    """Carry messages until there are no more, they are enough, or a signal comes. Raises `CannotBegin`.
+    """Carry messages until there are no more, or options or a signal end the run. Raises `CannotBegin`.
 
-    `tell` is given what happens to connections, `on_progress` the number of messages so far.
+    `tell` reports events of connections, `on_progress` gets the number of messages so far.
     """
     check(source, destination, options)
     found = Carried()
@@ -139,7 +139,7 @@ async def carry(
 
 
 def ended(account: Account) -> int:
-    """Count the messages that have been delivered or refused."""
+    """Count the delivered and refused messages."""
     return account.delivered + account.refused.total()
 
 
@@ -156,7 +156,6 @@ async def _report(bridge: Bridge, on_progress: Callable[[int], None]) -> None:
 
 
 async def _make(source: At, destination: At, options: CarryOptions, tell: Tell) -> Bridge:
-    """Make the bridge. Raises `CannotBegin`."""
     flow = FlowOptions(
         window=options.window,
         batch_messages=options.batch,
@@ -168,15 +167,15 @@ async def _make(source: At, destination: At, options: CarryOptions, tell: Tell) 
 
 
 async def waiting(source: At, options: CarryOptions) -> int | None:
-    """Count the messages that a run would carry at most; None if the broker does not say."""
+    """The most messages that a run would carry; None if the broker does not say."""
     return await source.end.waiting(source.end.means(source.reach), options)
 
 
 async def rehearse(source: At, destination: At, options: CarryOptions) -> SourceContents:
-    """Look at what would be carried, and change nothing. Raises `CannotBegin`.
+    """Examine the messages to carry, and change nothing. Raises `CannotBegin`.
 
-    A broker of BlazingMQ lists messages without their properties, so that an expression selects among these. The
-    messages of a topic are read.
+    A BlazingMQ broker lists messages without their properties, so an expression selects among all of them. A topic's
+    messages are read.
     """
     check(source, destination, options)
     return await source.end.contents(destination.end, source.end.means(source.reach), options)

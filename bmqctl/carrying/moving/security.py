@@ -1,4 +1,4 @@
-"""The security of connections to brokers of RocketMQ, by the options of a command."""
+"""The security of connections to RocketMQ's brokers, by a command's options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ __all__ = ["security_of"]
 
 
 def security_of(reach: Reach) -> Security:
-    """Return the security of connections to RocketMQ. Raises `CannotBegin`."""
     keys, authority = access_keys(reach), check_authority(reach.authority)
     return Security(
         None if authority is None else ssl.create_default_context(cafile=authority),

@@ -1,4 +1,4 @@
-"""A topic as the source of a copy: the messages that its queues hold, read by their offsets; nothing is committed."""
+"""A topic as the source of a copy: its queues' messages, read by offset; nothing is committed."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from formats.rocketmq.remoting.codes import ResponseCode
 __all__ = ["EVERYTHING", "Part", "Selection", "StoredSource", "find_parts", "select"]
 
 _PULLED_MAX: Final = 1024
-# Brokers want the name of a group in each pull.
+# Brokers require the name of a group in each pull.
 _GROUP: Final = "bmqctl-copy"
-# Refusals that do not pass by themselves.
+# Permanent refusals.
 _FINAL: Final = frozenset({ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.NO_PERMISSION})
 
 
 class Selection(NamedTuple):
-    """The messages that are copied, in the words of a pull: an expression and its type, and the tags that it names."""
+    """The messages to copy, in the terms of a pull: an expression and its type, and the tags that it names."""
 
     expression: str = ALL
     expression_type: str = TAG
     tags: frozenset[str] = frozenset()
 
     def has(self, record: Record) -> bool:
-        """Return True for a message that is selected: brokers compare the hashes of tags only."""
+        """Return True for a selected message: brokers compare only the hashes of tags."""
         return not self.tags or decode_properties(record.properties).get("TAGS") in self.tags
 
 
@@ -51,7 +51,7 @@ EVERYTHING: Final = Selection()
 
 
 def select(tags: str | None, sql: str | None) -> Selection:
-    """Make the selection by tags, such as `A || B`, or by an expression in SQL; by default all messages."""
+    """Select by tags, such as `A || B`, or by an expression in SQL; by default all messages."""
     if sql is not None:
         return Selection(sql, SQL92)
     wanted = make_subscription("", tags or ALL)
@@ -60,7 +60,7 @@ def select(tags: str | None, sql: str | None) -> Selection:
 
 @dataclass(slots=True)
 class Part:
-    """The part of a queue that is to be read: from an offset up to, but not including, the end."""
+    """The part of a queue to read: offsets [first, end)."""
 
     place: Place
     offset: int
@@ -68,9 +68,9 @@ class Part:
 
 
 async def find_parts(client: Client, end: RocketEnd, timeout_s: float, group: str = "") -> list[Part]:
-    """Find what the queues of a topic hold, or with `group` what this group has yet to get.
+    """Find the messages of a topic's queues, or with `group` those that this group has yet to get.
 
-    Raises `CannotBegin` for a queue that the topic has not, or one of `FAULTS`.
+    Raises `CannotBegin` for a queue that the topic lacks, or one of `FAULTS`.
     """
     queues = await client.queues(end.topic, Permission.READ)
     if not queues:
@@ -93,7 +93,7 @@ async def find_parts(client: Client, end: RocketEnd, timeout_s: float, group: st
 
 
 class StoredSource:
-    """Reads what the queues held at the beginning, each in its order and in a lane of its own."""
+    """Reads the initial messages of the queues, each in order and in its own lane."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class StoredSource:
 
     @property
     def total(self) -> int | None:
-        """The offsets to be read; None while that is not known. Not at each there is a message that is selected."""
+        """The number of offsets to read, None while unknown; not each has a selected message."""
         return None if self._parts is None else sum(part.end - part.offset for part in self._parts)
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
@@ -192,6 +192,6 @@ class StoredSource:
             bridge.is_source_away = puller.offset <= part.offset and not records
             part.offset = max(part.offset, puller.offset)
             if self._selection == EVERYTHING:
-                # Each offset of a queue has a message: what the broker passes over was deleted, or is damaged there.
+                # Each offset of a queue has a message: those that the broker skips were deleted, or are damaged.
                 read = sum(each.queue_offset < part.end for each in records)
                 bridge.account.missing += min(part.offset, part.end) - before - read

@@ -1,1 +1,1 @@
-"""Messages of a store, posted once more: which ones, in what order, how far one has come, and what became of each."""
+"""Messages of a store, posted once more: their selection, order, progress and outcomes."""

@@ -77,7 +77,7 @@ def count_steps(plan: Plan, steps: NDArray[np.uint8]) -> NDArray[np.int64]:
 def make_account(run: Run, before: NDArray[np.int64], rehearsed: NDArray[np.int64] | None = None) -> Account:
     """Make the account of a run; `before` is the result of `count_steps` at its start.
 
-    With `rehearsed`, the numbers of messages that a dry run could post, these count as posted.
+    With `rehearsed`, the messages that a dry run could post count as posted.
     """
     steps = run.progress.steps
     if rehearsed is not None:

@@ -1,4 +1,4 @@
-"""The plan of a replay of a RocketMQ store: its messages in the order of the commit log."""
+"""The plan of a replay of a RocketMQ store: its messages in log order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _INTEGER_DIGITS_MAX: Final = 18
 _NAMES_SHOWN: Final = 5
 
 Progresses = Mapping[str, Mapping[int, int]]
-"""By topic and queue the offset of the next message."""
+"""The next offset by topic and queue."""
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE: Final = "REAL_QID"
@@ -51,7 +51,7 @@ _QUEUE_DIGITS_MAX: Final = 9
 
 
 def delayed_place(properties: bytes) -> tuple[str, int]:
-    """The topic and the queue to which a message goes whose time has not come. FormatError if it does not say so."""
+    """The topic and queue of a delayed message. Raises FormatError if it does not name them."""
     found = decode_properties(properties)
     topic, queue_id = found.get(REAL_TOPIC, ""), found.get(REAL_QUEUE, "")
     if not topic or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > _QUEUE_DIGITS_MAX:
@@ -60,7 +60,7 @@ def delayed_place(properties: bytes) -> tuple[str, int]:
 
 
 class LogSource:
-    """A commit log; a context manager. Records that are asked for in their order are read in pieces of 1 MiB."""
+    """A commit log; a context manager. Records requested in order are read in pieces of 1 MiB."""
 
     def __init__(self, store: StoreFiles) -> None:
         self.path = store.root / LOG_FOLDER
@@ -80,7 +80,7 @@ class LogSource:
             self._open = None
 
     def read(self, place: int) -> StoredRecord:
-        """Read the message whose record begins at offset `place`. FormatError if a part of it is damaged."""
+        """Read the message whose record begins at offset `place`. Raises FormatError if a part of it is damaged."""
         try:
             record = self._record(place)
             if not record.is_body_sound:
@@ -99,7 +99,7 @@ class LogSource:
         return StoredRecord(plain, topic, queue_id, bool(flags & _COMPRESSED), level)
 
     def where(self, place: int) -> str:
-        """Say where a message's record is, for people."""
+        """Describe the place of a message's record for people."""
         return f"{self.path.name}: the message at offset {place}"
 
     def _record(self, place: int) -> Record:
@@ -124,7 +124,7 @@ class LogSource:
         return head[0]
 
     def _load(self, file: LogFile, place: int, size: int) -> int:
-        """Read a piece that begins at `place`; return where in it that is."""
+        """Read a piece that contains `place`; return the index of `place` in it."""
         if self._open is None or self._open[0] != file.path:
             descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             self.__exit__(None, None, None)
@@ -136,10 +136,10 @@ class LogSource:
 
 @dataclass(frozen=True)
 class LogSelection:
-    """Criteria of messages: all must hold, each for one of its values; an empty one always holds.
+    """Criteria of messages: all must match, each with one of its values; an empty one always matches.
 
-    Without topics, messages of the applications' topics are selected. `groups` select what one of them has not
-    consumed yet; `delayed` those, too, whose time by delay level has not come. `matches` decides by the properties.
+    Without topics, messages of the applications' topics are selected. `groups` select messages that one of them has not
+    consumed yet; `delayed` adds those still delayed by level. `matches` decides by the properties.
     """
 
     filters: LogFilters = field(default_factory=LogFilters)
@@ -149,7 +149,7 @@ class LogSelection:
 
 
 def text_values(properties: Mapping[str, str]) -> dict[str, bool | int | str]:
-    """Convert properties, which are texts, to what an expression may compare them with: numbers and truth values."""
+    """Convert textual properties to numbers and truth values for comparison by an expression."""
     return {name: _value(text) for name, text in properties.items()}
 
 
@@ -170,8 +170,8 @@ def make_log_plan(
 ) -> Plan:
     """Collect the messages of a store; its files stay open in `stack`.
 
-    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if the log has become
-    shorter. BadFilter if the store has no such topic or group, NotAStoreFile if a table of it cannot be read.
+    With the `ends` of an earlier plan, later records are left out; raises `StoreChanged` if the log has become shorter.
+    Raises BadFilter if the store lacks a topic or group, NotAStoreFile if one of its tables cannot be read.
     """
     source = stack.enter_context(LogSource(store))
     walk = _LogWalk(store, selection, None if ends is None else ends.get(LOG_FOLDER))
@@ -213,7 +213,7 @@ class _LogWalk:
         self._end = end
         filters = selection.filters
         self._selector = LogSelector(filters)
-        # The topic and the queue of a message that waits for its time are among its properties.
+        # A delayed message has its topic and queue among its properties.
         self._delayed = LogSelector(replace(filters, topics=frozenset(), queue_ids=frozenset()))
         self._groups = [_progress_of(store, group) for group in sorted(selection.groups)]
         self._delays = _delays(store) if selection.delayed else {}
@@ -225,7 +225,7 @@ class _LogWalk:
         return unseen & self._delayed.unseen if self._selection.delayed else unseen
 
     def collect(self, on_progress: Progress) -> list[NDArray[Any]]:
-        """Read the log; return the entries, chunk by chunk."""
+        """Read the log; return the entries of each chunk."""
         files, filters = self._store.log, self._selection.filters
         scan = LogScan(files, filters.begin(files))
         parts = []
@@ -254,7 +254,7 @@ class _LogWalk:
         return parts
 
     def _wants(self, topic: str) -> bool:
-        """Return whether the selection has messages of a topic, or messages that wait in it."""
+        """Return whether the selection has messages of a topic, or delayed messages in it."""
         if topic == DELAY_TOPIC and self._selection.delayed:
             return True
         topics = self._selection.filters.topics
@@ -265,7 +265,6 @@ class _LogWalk:
         self.damaged += sum(self._end is None or fault.offset < self._end for fault in faults)
 
     def _entries(self, records: LogRecords) -> NDArray[Any]:
-        """The entries of the messages that are selected."""
         kept = [(index, topic) for index, topic in enumerate(self._topics(records)) if topic]
         if self._selection.matches is not None and kept:
             properties = records.properties()
@@ -278,7 +277,7 @@ class _LogWalk:
         return entries
 
     def _topics(self, records: LogRecords) -> list[str]:
-        """The topics of the messages that the filters let pass, and "" for the others."""
+        """The topics of messages that pass the filters, and "" for the others."""
         names = [topic.decode(errors="replace") for topic in records.topics()]
         self.seen.update(names)
         wanted = set(self._selector.select(records).offsets.tolist())
@@ -304,7 +303,7 @@ class _LogWalk:
                 topics[index] = ""
 
     def _add_delayed(self, records: LogRecords, names: list[str], topics: list[str]) -> None:
-        """Enter the topics of the messages whose time has not come, as far as can be said."""
+        """Enter the topics of delayed messages, where known."""
         filters = self._selection.filters
         wanted = set(self._delayed.select(records).offsets.tolist())
         queue_ids, queue_offsets = records.front("queue_id").tolist(), records.front("queue_offset").tolist()
@@ -325,13 +324,13 @@ class _LogWalk:
 
 
 def _is_match(matches: Matches, encoded: bytes) -> bool:
-    """Return whether properties match, with what looks like a number or a truth value as such, or all as texts."""
+    """Return whether properties match, with apparent numbers and truth values as such, or all as texts."""
     texts = decode_properties(encoded)
     return matches(text_values(texts)) or matches(dict(texts))
 
 
 def _progress_of(store: StoreFiles, group: str) -> Progresses:
-    """The progress of a group in its topics. Raises BadFilter if the store has none of it."""
+    """The progress of a group in its topics. Raises BadFilter if the store lacks the group."""
     faults: list[str] = []
     table = read_progress(store, faults)
     _check(faults)

@@ -32,9 +32,9 @@ class StoredMessage(NamedTuple):
 
 
 class StoredRecord(NamedTuple):
-    """A message of RocketMQ. Its body is decompressed; `compressed` is True if the store has it compressed.
+    """A message of RocketMQ with a decompressed body; `compressed` is True if the store has it compressed.
 
-    `topic` and `queue_id` are its original ones, and `delay_level` is 0 unless it waits for its time.
+    `topic` and `queue_id` are its original ones; `delay_level` is 0 unless it is still delayed.
     """
 
     record: Record
@@ -48,15 +48,15 @@ Stored = StoredMessage | StoredRecord
 
 
 class Source(Protocol):
-    """A file or a row of files that messages are read from."""
+    """Files from which messages are read."""
 
     path: Path
 
     def read(self, place: int) -> Stored:
-        """Read a message. FormatError if a part of it is damaged, OSError if the file cannot be read."""
+        """Read a message. Raises FormatError if a part of it is damaged, OSError if the file cannot be read."""
 
     def where(self, place: int) -> str:
-        """Say where the message is, for people."""
+        """Describe the place of a message for people."""
 
 
 class MessageSource:
@@ -84,7 +84,7 @@ class MessageSource:
         self._data.close()
 
     def read(self, place: int) -> StoredMessage:
-        """Read the message whose record is in slot `place` of the journal. FormatError if a part of it is damaged."""
+        """Read the message whose record is in slot `place`. Raises FormatError if a part of it is damaged."""
         record = decode_record(self.reader.read(place, 1))
         if not isinstance(record, MessageRecord):
             raise FormatError("RecordHeader.type", self.reader.offset_of(place), "no message's record any more")
@@ -95,7 +95,7 @@ class MessageSource:
             raise error.shifted(offset) from None
 
     def where(self, place: int) -> str:
-        """Say where a message's record is, for people."""
+        """Describe the place of a message's record for people."""
         return f"{self.path.name}: the message at place {place}"
 
     def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:

@@ -1,4 +1,4 @@
-"""Names of what is replayed, and of where it goes: renames, and the queues and topics that there can be."""
+"""Names of replayed queues and topics and of their targets: renames, and checks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Check = Callable[[str], None]
 
 
 class BadRename(ValueError):
-    """A rename that is invalid or matches nothing, or a name that is needed; one line."""
+    """A rename that is invalid or matches nothing, or an invalid name; one line."""
 
 
 def check_queue(name: str) -> None:
-    """Raise `BadRename` unless messages can be posted to a queue of BlazingMQ with this name."""
+    """Raise `BadRename` unless this can be the name of a BlazingMQ queue to post to."""
     if parse_key(name) is not None:
         raise BadRename(f"the queue with key {name} has no name in this store: give it one, {name}=bmq://...")
     if not name.startswith("bmq://") and is_topic_name(name):
@@ -36,7 +36,7 @@ def check_queue(name: str) -> None:
 
 
 def check_topic(name: str) -> None:
-    """Raise `BadRename` unless this can be the name of a topic of RocketMQ."""
+    """Raise `BadRename` unless this can be the name of a RocketMQ topic."""
     if not is_topic_name(name):
         raise BadRename(
             f"{name} is no topic: name one, --rename {name}=TOPIC, or one for all messages, "
@@ -45,9 +45,9 @@ def check_topic(name: str) -> None:
 
 
 class Renames:
-    """`FROM=TO` for queues and topics: FROM is a topic, a URI, or a key in hex; with `*` at its end a begin of these.
+    """`FROM=TO` for queues and topics: FROM is a topic, a URI, or a key in hex, or a prefix of these with a final `*`.
 
-    A `*` at the end of TO is replaced by the match of FROM's. The first rule that matches decides.
+    A `*` at the end of TO is replaced by the match of FROM's. The first matching rule decides.
     """
 
     def __init__(self, rules: Iterable[str]) -> None:
@@ -61,9 +61,9 @@ class Renames:
             self._rules.append((source, target))
 
     def targets(self, queues: Iterable[str], known: Collection[str], check: Check = check_queue) -> list[str]:
-        """Return the target of each of `queues`, of which all pass `check`.
+        """The target of each of `queues`, checked by `check`.
 
-        Raises `BadRename` if one does not, or a rule matches none of the `known` queues, selected or not.
+        Raises `BadRename` if one fails, or a rule matches none of the `known` queues, selected or not.
         """
         for source, _ in self._rules:
             if not any(_fits(source, queue) for queue in known):

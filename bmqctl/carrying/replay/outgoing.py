@@ -1,6 +1,6 @@
-"""Stored messages as they go out: to BlazingMQ or to RocketMQ, from a store of either.
+"""Stored messages of either system, converted to go out to BlazingMQ or to RocketMQ.
 
-Between the systems they are mapped as by a bridge. Each says where it comes from, and when it was stored there.
+Between the systems they are mapped as by a bridge. Each names its origin and its storing time there.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ _MS: Final = 1000
 
 
 class ForBlazingMQ(NamedTuple):
-    """A message for a queue of BlazingMQ."""
-
     payload: bytes
     properties: list[Property]
     compress: bool
@@ -61,9 +59,9 @@ def for_blazingmq(message: Stored) -> ForBlazingMQ:
 
 
 def marked(message: StoredMessage) -> list[Property]:
-    """The message's properties, and where it comes from: its GUID, and its time in seconds since 1970.
+    """The message's properties, and marks of its origin: its GUID, and its time in seconds since 1970.
 
-    A message that has these properties already, as one that was replayed before, keeps its own.
+    Existing marks, of an earlier replay, stay.
     """
     known = {each.name for each in message.properties}
     marks = (
@@ -84,7 +82,7 @@ def for_rocketmq(message: Stored, unique_id: str) -> BatchMessage:
 
 
 def _copied(message: StoredRecord, unique_id: str) -> BatchMessage:
-    """A message of RocketMQ with what the application gave it; a mark that it has already stays."""
+    """The application's part of a RocketMQ message; existing marks stay."""
     record = message.record
     found = decode_properties(record.properties)
     kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}
@@ -97,13 +95,13 @@ def _copied(message: StoredRecord, unique_id: str) -> BatchMessage:
     properties = {UNIQUE_KEY: unique_id, **marks, **kept}
     if message.delay_level:
         properties[DELAY] = str(message.delay_level)
-    # Texts that were decoded have no separator, except 0x01 in values, which the original takes as it is.
+    # Decoded texts have no separators, except 0x01 in values, which the original accepts.
     encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
     return message_for_topic(record.flag, record.body, encoded)
 
 
 def _store_host(record: Record) -> str:
-    """The address of the broker that stored a record, as text."""
+    """The storing broker's address, as text."""
     try:
         return str(Host.unpack(record.store_host))
     except FormatError:

@@ -40,7 +40,7 @@ _ENDED = np.array([_CODES[ENDED[end]] for end in End], np.uint8)
 
 
 class _App(NamedTuple):
-    """A requested app, for the messages from slot `first` up to, but not including, `end`."""
+    """A requested app, for the messages in slots [`first`, `end`)."""
 
     app_key: str
     first: int
@@ -55,11 +55,11 @@ def chosen_places(
     apps: Collection[str],
     on_progress: Progress = lambda done, total: None,
 ) -> NDArray[np.bool_]:
-    """Mark the slots before `end` that hold a message with one of `outcomes` (empty: any).
+    """Mark the slots before `end` that have a message with one of `outcomes` (empty: any).
 
     With `apps`, ids or keys, the message must have one of the outcomes for one of these. An app is done with a message
-    that it confirmed while others are not, and never had one that was posted before it was an app of the queue, or that
-    its subscription did not select. The journal is read to its end, with one byte for each of its slots: a message's
+    that it confirmed while others have not. It never had a message that was posted before the queue had the app, or
+    that its subscription did not select. The journal is read to its end, with one byte for each slot: a message's
     outcome is known only after its last record.
     """
     chooser = _Chooser(end, outcomes, _wanted_apps(reader, names, end, apps) if apps else None)
@@ -155,15 +155,15 @@ def _did(messages: NDArray[Any], app: int | None, role: Role, beyond: Beyond) ->
 
 
 class StoreChanged(Exception):
-    """Messages to be replayed have disappeared; one line."""
+    """Error that messages to replay have disappeared; one line."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Criteria of messages: all must hold, each for one of its values; an empty one always holds.
+    """Criteria of messages: all must match, each with one of its values; an empty one always matches.
 
-    `queues` and `apps` are names or keys; times are in seconds, `since` inclusive, `until` exclusive. `matches` decides
-    by the message's properties; one whose properties cannot be read is selected, so that it is reported.
+    `queues` and `apps` are names or keys; times are in seconds, [`since`, `until`). `matches` decides by the message's
+    properties; a message with unreadable properties is selected, so that it is reported.
     """
 
     queues: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ class Selection:
     matches: Matches | None = None
 
     def filters(self) -> Filters:
-        """Return the part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
+        """The part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
         return Filters(
             types=frozenset({RecordType.MESSAGE}),
             queues=self.queues,
@@ -189,13 +189,12 @@ class Selection:
 class Plan:
     """The messages in replay order: `entries` are `ENTRY`, or for RocketMQ `LOG_ENTRY`.
 
-    They are ordered by time. Within a journal the order is that of its records, whatever its clock did: a time is
-    at least that of those before it in its journal. `queues` are URIs, or keys in hex if a store has no name; for
-    RocketMQ they are topics. `ends` are the ends of the journals' parts that were read, by file name. `damaged` counts
-    slots without a record before the last one. `known` are the names of all queues, `queues` of those that are
-    selected. Of times there are `per_s` in a second. `unseen` are ids of messages that were asked for and not found,
-    `widths` the numbers of queues that topics have. `left_out` describes the journals whose files cannot be read, and
-    messages that consume queues name and the log lacks.
+    They are ordered by time. Within a journal the order is that of its records, whatever its clock did: a time is at
+    least that of earlier records. `queues` are URIs, or keys in hex if a store has no name; for RocketMQ they are
+    topics. `ends` are the ends of the parts read, by file name. `damaged` counts slots without a record before the last
+    one. `known` are the names of all queues, selected or not. `per_s` time units make a second. `unseen` are requested
+    ids that were not found, `widths` the numbers of topics' queues. `left_out` describes the journals whose files
+    cannot be read, and messages that consume queues name and the log lacks.
     """
 
     sources: Sequence[Source]
@@ -210,13 +209,13 @@ class Plan:
     left_out: Sequence[str] = ()
 
     def digest(self) -> str:
-        """Return the plan's digest: plans with equal digests replay the same messages in the same order."""
+        """A digest, equal for plans that replay the same messages in the same order."""
         return hashlib.sha256(self.entries.tobytes() + "\n".join(self.queues).encode()).hexdigest()
 
     def due_s(self, order: NDArray[np.int64], speed: float) -> NDArray[np.float64]:
-        """Return the due times of the entries `order`, in seconds from the first one.
+        """The due times of the entries `order`, in seconds from the first one.
 
-        The messages of one time, a second or a millisecond, are spread evenly over it.
+        Messages of the same second or millisecond are spread evenly over it.
         """
         times = self.entries["time"][order]
         if not len(times):
@@ -230,8 +229,6 @@ class Plan:
 
 @dataclass
 class _Queues:
-    """Numbers queues by their names."""
-
     numbers: dict[str, int] = field(default_factory=dict)
 
     def of(self, names: QueueNames, keys: list[bytes]) -> list[int]:
@@ -254,7 +251,7 @@ def make_plan(
 
     A journal with damaged headers or without a DATA file is left out; raises NotAStoreFile if all are. With the `ends`
     of an earlier plan, later records are left out; raises `StoreChanged` if journals have become shorter or damaged.
-    BadFilter if no journal has a requested queue or app.
+    Raises BadFilter if no journal has a requested queue or app.
     """
     sources, left_out = _open_sources(journals, stack, ends)
     names = [load_names(source.path, source.reader.partition_id) for source in sources]
@@ -290,7 +287,7 @@ def make_plan(
 def _open_sources(
     journals: list[Path], stack: ExitStack, ends: Mapping[str, int] | None
 ) -> tuple[list[MessageSource], dict[str, str]]:
-    """Open the journals that can be read; return with them the reasons for the others, by file name."""
+    """Open the readable journals; return with them the reasons for the others, by file name."""
     sources: list[MessageSource] = []
     left_out: dict[str, str] = {}
     for path in journals:
@@ -331,7 +328,7 @@ class _Walk:
     damaged: int = 0
 
     def messages(self) -> Iterator[Chunk]:
-        """Yield the selected messages, chunk by chunk; while one is out, `names` are those of its records."""
+        """Yield the selected messages in chunks; while one is in use, `names` are those of its records."""
         reader, selection, filters = self.source.reader, self.selection, self.selection.filters()
         chosen = None
         if selection.outcomes or selection.apps:

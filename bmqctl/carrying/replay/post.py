@@ -1,4 +1,4 @@
-"""Posts the messages of a plan to queues of BlazingMQ: at a pace, over lost connections and full queues."""
+"""Posts the messages of a plan to BlazingMQ's queues at a pace, across lost connections and full queues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ReplayPostOptions:
 
 
 class QueueReplay:
-    """A queue, or a broker at which each message keeps its queue. Raises `CannotBegin` for an app of a queue."""
+    """A queue, or a broker on which each message keeps its queue. Raises `CannotBegin` for an app of a queue."""
 
     def __init__(self, end: BlazingEnd, reach: Reach) -> None:
         self.target = end.uri
@@ -86,7 +86,7 @@ class QueueReplay:
 
 
 async def post(run: Run, options: ReplayPostOptions) -> None:
-    """Post what is left. OSError, SessionLost or RequestFailed if no message could be posted at all."""
+    """Post the rest of a plan. Raises OSError, SessionLost or RequestFailed if no message could be posted."""
     if len(run.order):
         await _Poster(run, options).run()
 
@@ -124,7 +124,7 @@ class _Poster:
                     with self._settling:
                         await self._line.settle()
                 nursery.cancel_scope.cancel()
-            # Answers that the session's end makes up are none.
+            # Answers that the session's end makes up do not count.
             self._closing = True
 
     async def _post_all(self) -> None:

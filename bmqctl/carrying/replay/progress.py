@@ -1,14 +1,14 @@
 """Progress of a replay: one byte per message, in memory or in a file that outlives the process.
 
-The file is mapped, and a message's byte is written before and after the message, so the file keeps the state of a
-killed process. The head identifies the replay; no other replay may use the file, nor may two processes at once.
+The file is mapped, and a message's byte is written before and after the message, so the file keeps a killed process's
+state. The head identifies the replay; no other replay may use the file, nor two processes at once.
 
-    line 1   `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
-    line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
-    SIZE     a byte for each message, in the plan's order: `ReplayStep`
+    line 1 `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
+    line 2 JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
+    SIZE a byte for each message, in the plan's order: `ReplayStep`
 
-A message in flight when a process was killed may have reached the broker or not. It is posted again with the same GUID
-or unique id, derived from the seed and the message's number, by which BlazingMQ's broker recognises it, and RocketMQ's
+A message in flight when a process was killed may have reached the broker. It is posted again with the same GUID or
+unique id, derived from the seed and the message's number, by which BlazingMQ's broker recognises it, and RocketMQ's
 consumers may.
 """
 
@@ -41,7 +41,7 @@ _HEAD_MAX = 1 << 26
 
 
 class StateFault(Exception):
-    """A state file that cannot be used; one line."""
+    """An unusable state file; one line."""
 
 
 class ReplayStep(IntEnum):
@@ -52,7 +52,7 @@ class ReplayStep(IntEnum):
     POSTED = 2  # and acked by the broker
     REFUSED = 3  # by the broker
     UNREADABLE = 4  # damaged in the store
-    UNFIT = 5  # it cannot be posted: too large with the properties that are added
+    UNFIT = 5  # cannot be posted: too large with the added properties
 
 
 class Head(NamedTuple):
@@ -76,15 +76,14 @@ class Head(NamedTuple):
 
 
 def replay_guid(seed: bytes, number: int) -> bytes:
-    """Return the new GUID of the plan's message `number`, the same in every run of a replay."""
+    """The new GUID of the plan's message `number`, the same in every run of a replay."""
     return GUID.pack(GuidFields(GUID_VERSION, 0, number >> 16, number & 0xFFFF, seed))
 
 
 def replay_unique_id(seed: bytes, number: int) -> str:
-    """Return the new unique id of the plan's message `number`, the same in every run of a replay.
+    """The new unique id of the plan's message `number`, the same in every run of a replay.
 
-    Its time is the begin of a month, which is never later than the time at which the message is stored: those who look
-    for a message by this id begin there.
+    Its time is the start of a month, never later than the message's storing time: searches for the id begin there.
     """
     address = ".".join(map(str, seed[:4]))
     return str(UniqueId(address, int.from_bytes(seed[4:6], "big"), number >> 16 & 0xFFFFFFFF, 0, number & 0xFFFF))
@@ -118,7 +117,6 @@ class Progress:
             self._mapped = None
 
     def sync(self) -> None:
-        """Flush the state to the disk."""
         if self._mapped is not None:
             self._mapped.flush()
 
@@ -161,7 +159,7 @@ def _read_head(path: Path, descriptor: int) -> tuple[Head, int]:
 def open_state(path: Path, head: Head) -> Progress:
     """Open or create the state file at `path`. Raises `StateFault` if it belongs to another replay than `head`.
 
-    An empty plan needs none and gets one in memory.
+    An empty plan gets one in memory.
     """
     if not head.messages:
         return Progress.in_memory(head)

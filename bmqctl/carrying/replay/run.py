@@ -1,4 +1,4 @@
-"""One run over what is left of a plan, to either system, and its results."""
+"""One run over the rest of a plan, to either system, and its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class ReplayFault:
-    """A message that could not be read, or not be posted: its number in the plan, where it is and why."""
+    """A message that could not be read or posted: its number in the plan, its place, and the reason."""
 
     number: int
     where: str
@@ -36,10 +36,10 @@ class ReplayFault:
 
 @dataclass
 class Run:
-    """One run over what is left of a plan, and what came of it.
+    """One run over the rest of a plan, and its results.
 
-    `payload_bytes` are by the plan's queues, of what was posted; `refused` has the broker's last word on each message
-    that it did not take. `ended_by` says why the run ended before its time, None if it came to the end of the plan.
+    `payload_bytes` are the posted ones by the plan's queues; `refused` has the broker's last answer to each refused
+    message. `ended_by` is the reason for an early end, None at the end of the plan.
     """
 
     plan: Plan
@@ -59,7 +59,7 @@ class Run:
         self.order: NDArray[np.int64] = np.flatnonzero(self.progress.steps != ReplayStep.POSTED)
 
     def read(self, number: int) -> Stored | None:
-        """The plan's message `number`; None, and a fault told, if it is damaged."""
+        """The plan's message `number`; None, after noting a fault, if it is damaged."""
         entry = self.plan.entries[number]
         source: Source = self.plan.sources[int(entry["journal"])]
         try:
@@ -75,24 +75,24 @@ class Run:
         self.on_fault(ReplayFault(number, self.plan.sources[int(entry["journal"])].where(int(entry["place"])), reason))
 
     def take_ack(self, number: int, size: int) -> None:
-        """Count a message that the broker has taken."""
+        """Count a message that the broker accepted."""
         self.progress.steps[number] = ReplayStep.POSTED
         self.refused.pop(number, None)
         self.payload_bytes[self.plan.entries["queue"][number]] += size
         self.acked += 1
 
     def take_refusal(self, number: int, reason: str) -> None:
-        """Note that the broker did not take a message."""
+        """Note that the broker refused a message."""
         self.progress.steps[number] = ReplayStep.REFUSED
         self.refused[number] = reason
 
     def target_of(self, number: int) -> str:
-        """The queue or topic that a message goes to."""
+        """The target queue or topic of a message."""
         return self.targets[int(self.plan.entries["queue"][number])]
 
 
 class ReplayOptions(NamedTuple):
-    """`speed` is a factor of the original pace, None as fast as possible; `makes_topics` makes topics that lack."""
+    """`speed` is a factor of the original pace, None as fast as possible; `makes_topics` creates missing topics."""
 
     speed: float | None
     window: int
@@ -101,13 +101,13 @@ class ReplayOptions(NamedTuple):
 
 
 class Replay(Protocol):
-    """A queue or a topic for all messages, or with `target` "" a broker or cluster at which each keeps its own."""
+    """A queue or a topic for all messages, or with `target` "" a broker or cluster on which each keeps its own."""
 
     @property
     def target(self) -> str: ...
 
     def lasting(self, text: str) -> str:
-        """Return `text`, which names this place, without what may differ in a later run."""
+        """`text`, which names this place, without the parts that may differ in a later run."""
         ...
 
     def check_target(self, name: str) -> None:
@@ -119,20 +119,20 @@ class Replay(Protocol):
         ...
 
     def convert(self, message: Stored) -> object:
-        """Make the message that would go out. Raises `Unfit`."""
+        """Make the outgoing message. Raises `Unfit`."""
         ...
 
     async def carry_out(self, run: Run, options: ReplayOptions) -> None:
-        """Post what is left. Raises `CannotBegin` if no message can be posted at all."""
+        """Post the rest of the plan. Raises `CannotBegin` if no message can be posted."""
         ...
 
     def about_repeated(self, run: Run, count: int, silent_s: float) -> str | None:
-        """Say what became of messages that an earlier run, which ended `silent_s` ago, left without an answer."""
+        """Describe the outcome of messages left without an answer by an earlier run, which ended `silent_s` ago."""
         ...
 
 
 def read_all(run: Run, convert: Callable[[Stored], object]) -> Iterator[int]:
-    """Read and convert what is left without posting it, as a rehearsal: the numbers of the messages that are fit."""
+    """Rehearse: read and convert the rest without posting; yield the numbers of fit messages."""
     total = len(run.order)
     for done, number in enumerate(run.order.tolist()):
         if done % _READ_STRIDE == 0:

@@ -1,7 +1,7 @@
-"""Sends the messages of a plan to topics of RocketMQ: at a pace, in the order of each queue, over lost connections.
+"""Sends the messages of a plan to RocketMQ's topics at a pace, in the order of each queue, across lost connections.
 
-A queue has one batch with its broker at a time. An unanswered one is sent again: RocketMQ keeps both copies, which
-have the same unique id.
+Each queue has at most one batch at its broker. An unanswered one is sent again: RocketMQ keeps both copies, which have
+the same unique id.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CannotBegin", "ReplaySendOptions", "TopicReplay", "send"]
 
 _WINDOW_BYTES: Final = 32 << 20
 _PIECE_COUNT: Final = 64
-# Has the length of the ids that messages get when they are sent.
+# As long as the ids that messages get when they are sent.
 _ANY_UNIQUE_ID: Final = "0" * 32
 
 
@@ -43,7 +43,7 @@ _ANY_UNIQUE_ID: Final = "0" * 32
 class ReplaySendOptions:
     """`speed` is a factor of the original pace, None as fast as possible. A run ends when patience does.
 
-    With `makes_topics` a topic that the nameserver does not know is made, with as many queues as it had.
+    With `makes_topics` an unknown topic is created, with its former number of queues.
     """
 
     end: RocketEnd
@@ -90,7 +90,7 @@ class TopicReplay:
 
 
 async def send(run: Run, options: ReplaySendOptions) -> None:
-    """Send what is left. Raises `CannotBegin` if there is no such topic, or no broker."""
+    """Send the rest of a plan. Raises `CannotBegin` if there is no such topic, or no broker."""
     if not len(run.order):
         return
     trying = _at_once(options, lambda text: None)
@@ -101,12 +101,12 @@ async def send(run: Run, options: ReplaySendOptions) -> None:
 
 
 def _at_once(options: ReplaySendOptions, tell: Tell) -> TryAgain:
-    """Await no end that is away at the start."""
+    """Do not wait for an end that is away at the start."""
     return TryAgain(str(options.end), tell, 0.0)
 
 
 def _new_queues(run: Run, options: ReplaySendOptions) -> dict[str, int]:
-    """The targets, with the number of queues that one gets if the nameserver does not know it."""
+    """The targets, with the number of queues for creating an unknown one."""
     widths = dict.fromkeys(run.targets, 0)
     if options.makes_topics:
         for source, target in zip(run.plan.queues, run.targets, strict=True):
@@ -116,7 +116,7 @@ def _new_queues(run: Run, options: ReplaySendOptions) -> dict[str, int]:
 
 
 class _Lanes:
-    """The queues that messages go to, and the choice between those of a topic."""
+    """The destination queues, and the choice between those of a topic."""
 
     def __init__(self, end: RocketEnd, topics: Mapping[str, list[Place]]) -> None:
         self.places: list[Place] = []
@@ -130,7 +130,7 @@ class _Lanes:
             self.places += places
 
     def of(self, topic: str, message: Stored) -> int:
-        """The lane of a message: of the queue that was named, of its key's value, or of the queue that it was in."""
+        """The lane of a message, by the named queue, its key's value, or its original queue."""
         count = self._counts[topic]
         if self._end.key:
             chosen = lane_of(_properties(message), self._end.key, count)
@@ -149,7 +149,7 @@ def _properties(message: Stored) -> list[Property]:
 
 
 class _Sending:
-    """A run, as the source of a bridge whose destination are the topics."""
+    """A run, as the source of a bridge to the topics."""
 
     def __init__(self, run: Run, options: ReplaySendOptions, lanes: _Lanes) -> None:
         self._run = run
@@ -173,14 +173,13 @@ class _Sending:
 
 
 class _Noting:
-    """A destination that notes in the progress what goes out, before it does."""
+    """A destination that notes outgoing messages in the progress first."""
 
     def __init__(self, inner: Destination, run: Run) -> None:
         self._inner = inner
         self._steps = run.progress.steps
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Keep the connections."""
         await self._inner.run(bridge, task_status)
 
     def send(self, send: Send) -> None:
@@ -189,7 +188,7 @@ class _Noting:
 
 
 class _PlanSource:
-    """The messages of a plan, a few at a time, and no more than the window has room for."""
+    """The messages of a plan, a few at a time, within the window's room."""
 
     def __init__(self, run: Run, options: ReplaySendOptions, lanes: _Lanes) -> None:
         self.lanes = len(lanes.places)
@@ -204,7 +203,7 @@ class _PlanSource:
         await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
-        """Note the broker's word on messages."""
+        """Note the broker's answers to messages."""
         run = self._run
         for item in items:
             self._bytes -= item.size
@@ -236,7 +235,7 @@ class _PlanSource:
         self._take(bridge, lanes)
 
     def _take(self, bridge: Bridge, lanes: dict[int, list[CarriedMessage]]) -> dict[int, list[CarriedMessage]]:
-        """Let the bridge take what was read; return what is left, nothing."""
+        """Give the bridge the messages read; return an empty rest."""
         for lane, items in lanes.items():
             bridge.take(lane, items)
         return {}
@@ -258,5 +257,5 @@ class _PlanSource:
             return None
         is_delayed = isinstance(message, StoredRecord) and message.delay_level > 0
         lane = self._choice.of(run.target_of(number), message)
-        # Brokers take no batch with delayed messages.
+        # Brokers refuse batches with delayed messages.
         return lane, CarriedMessage(number, made, len(made.body) + len(made.properties), is_alone=is_delayed)

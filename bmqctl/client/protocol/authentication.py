@@ -19,7 +19,7 @@ from formats.schema import Buffer
 
 __all__ = ["Authentication", "Credentials", "NotAuthenticated"]
 
-# The session re-authenticates before it expires, at the earlier of these.
+# The session re-authenticates before expiry, at the earlier of these.
 _EARLY_RATIO: Final = 0.9
 _EARLY_MS: Final = 5000
 _MS_NS: Final = 1_000_000
@@ -36,11 +36,11 @@ class Credentials(NamedTuple):
 
 
 class NotAuthenticated(Exception):
-    """Rejection of the credentials by the broker; the text is the broker's reason, if it gave one."""
+    """Rejection of the credentials by the broker; the text is the broker's reason, if given."""
 
 
 class Authentication:
-    """The state of a session's authentication; `due_ns` is the time of the next request, None while it is unknown."""
+    """The state of a session's authentication; `due_ns` is the time of the next request, None while unknown."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials

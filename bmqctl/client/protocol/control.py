@@ -1,8 +1,8 @@
 """The control path of a session: its requests, their answers and their deadlines.
 
-Source of the behaviour: `bmqimp::BrokerSession`. A queue that receives is opened with openQueue and configureStream,
-and closed with configureStream without subscriptions (so that no message is in flight any more) and closeQueue; a
-queue that only posts has no stream.
+Source of the behaviour: `bmqimp::BrokerSession`. A receiving queue is opened with openQueue and configureStream, and
+closed with configureStream without subscriptions (so that no message is in flight any more) and closeQueue; a queue
+that only posts has no stream.
 
 A session may outlive its connection (`cut`, `reconnected`): open queues are reopened, outstanding requests are
 repeated, and queues that were being closed are closed.
@@ -107,18 +107,17 @@ class Requests:
         self._request_id = 0
         self._queue_id = 0
         self._subscription_id = 0
-        # By request id. Deadlines increase with the ids: all requests have the same timeout, and those of a lost
-        # connection are the first ones on the next connection.
+        # By request id. Deadlines increase with the ids: all timeouts are equal, and the next connection begins with a
+        # lost one's requests.
         self._pending: dict[int, _Pending] = {}
         self._connected = True
         # Openings and configurations that wait for a connection, and configurations to be repeated by reopening.
         self._unsent: list[_Pending] = []
         self._configuring: list[_Pending] = []
-        # The number of queues yet to be reopened.
         self.reopening = 0
         # The reason why the connection is unusable: after some timeouts the state of the broker is unknown.
         self.broken = ""
-        # Openings that timed out: the broker may still grant them, and then gets a request to close them.
+        # Openings that timed out: if the broker still grants them, it gets a request to close them.
         self._late: dict[int, QueueHandle] = {}
         self._queues: list[QueueHandle] = []
         self._next_sub_ids: dict[str, int] = {}
@@ -144,7 +143,6 @@ class Requests:
         return queue
 
     def configure(self, queue: QueueHandle, options: StreamOptions, now_ns: int) -> None:
-        """Change the configuration of an open queue."""
         if queue.state not in (Queue.OPENED, Queue.PENDING) or not queue.read:
             raise Unusable(f"{queue}: not open for reading")
         queue.state = step(QUEUE_TABLE, queue.state, QueueInput.CONFIGURE)
@@ -154,7 +152,7 @@ class Requests:
             self._unsent.append(_Pending(_Purpose.CONFIGURE, queue, options, now_ns + self._timeout_ns))
 
     def close(self, queue: QueueHandle, now_ns: int) -> list[Event]:
-        """Close an open queue; return the events that follow at once."""
+        """Close an open queue; return the immediate events."""
         if queue.state is Queue.PENDING:
             self._forget(queue, QueueInput.CLOSE)
             return [Closed(queue)]
@@ -173,7 +171,7 @@ class Requests:
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
 
     def writer(self, queue_id: int) -> QueueHandle | None:
-        """Return the queue that this session posts to with `queue_id`, or None."""
+        """The queue to which this session posts with `queue_id`, or None."""
         return next((queue for queue in self._queues if queue.queue_id == queue_id and queue.write), None)
 
     # Input from the broker and the clock
@@ -246,7 +244,7 @@ class Requests:
         self.broken = ""
 
     def reconnected(self, now_ns: int) -> None:
-        """Request everything again that this session had or wanted, on a new connection."""
+        """Repeat all requests of this session on a new connection."""
         self._connected = True
         unsent, self._unsent = self._unsent, []
         for pending in unsent:
@@ -424,8 +422,8 @@ class Requests:
     # Names and numbers
 
     def _queue_id_of(self, uri: QueueUri) -> int:
-        """Return the queue's id, which all of its apps share."""
-        # Compare the parts: a session may have thousands of queues, and formatting each one's name takes time.
+        """The queue's id, which all of its apps share."""
+        # Compare the parts: formatting the names of a session's thousands of queues would take time.
         parts = uri[:3]
         for queue in self._queues:
             if queue.uri[:3] == parts:
@@ -448,7 +446,7 @@ class Requests:
         self._drop_subscriptions(queue, self._subscription_id + 1)
 
     def _take_configuring(self, queue: QueueHandle) -> list[_Pending]:
-        """Take the configurations that are to be reported as done once `queue` has been reopened."""
+        """Take the configurations to report as done once `queue` has been reopened."""
         taken = [pending for pending in self._configuring if pending.queue is queue]
         self._configuring = [pending for pending in self._configuring if pending.queue is not queue]
         return taken

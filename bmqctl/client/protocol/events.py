@@ -62,7 +62,7 @@ class StreamSubscription:
 class StreamOptions:
     """A consumer's options; defaults are the reference's (`bmqt::QueueOptions`).
 
-    Without subscriptions there is one for all messages. While `suspended` no messages come, whatever they are.
+    No subscriptions mean one for all messages. While `suspended` no messages come.
     """
 
     max_unconfirmed_messages: int = 1000
@@ -115,7 +115,7 @@ class QueueHandle:
 
 
 class Ack(NamedTuple):
-    """The answer to one post; `correlation` and `queue` are those of the post.
+    """The answer to one post, with the `correlation` and `queue` of the post.
 
     Both are None for a message that this session has not posted.
     """
@@ -133,15 +133,13 @@ class Acks(NamedTuple):
 
 
 class Pushes(NamedTuple):
-    """Messages for one queue, in the order in which they came."""
+    """Messages for one queue, in order of arrival."""
 
     queue: QueueHandle
     messages: list[Message]
 
 
 class Started(NamedTuple):
-    """The broker accepted the client's identity."""
-
     broker: BrokerResponse
 
 

@@ -14,7 +14,7 @@ __all__ = ["CLIENT_ID_SIZE", "ClientGuidGenerator"]
 
 
 class ClientGuidGenerator(formats.bmq.guid.GuidGenerator):
-    """A generator whose start in wall-clock time the broker learns from the client's identity."""
+    """A generator whose starting time the broker learns from the client's identity."""
 
     __slots__ = ("_client", "_epoch_ns")
 
@@ -22,7 +22,7 @@ class ClientGuidGenerator(formats.bmq.guid.GuidGenerator):
         """`start_ns` is the monotonic clock and `epoch_ns` the wall clock, both at the time of the call."""
         super().__init__(client_id, start_ns)
         self._client = client_id
-        # A clock beyond the year 2262 counts as that: the identity's field has 64 bits.
+        # The identity's field has 64 bits, up to the year 2262.
         self._epoch_ns = min(epoch_ns, EPOCH_NS_MAX)
 
     def info(self) -> GuidInfo:

@@ -1,4 +1,4 @@
-"""The check that a broker is alive: one that was silent for an interval is asked for a heartbeat."""
+"""The check that a broker is alive: after an interval of silence it is asked for a heartbeat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Check", "Heartbeats"]
 
 
 class Check(Enum):
-    """The outcome of a check, and so what is to be done."""
+    """The outcome of a check: the action to take."""
 
     ALIVE = "nothing"
     SILENT = "ask for a heartbeat"
@@ -18,7 +18,7 @@ class Check(Enum):
 class Heartbeats:
     """The broker's signs of life, with the interval and the limit of its answer to our identity.
 
-    `heard` is set by everything that is received. `missed` is the number of heartbeats in a row without an answer.
+    Everything received sets `heard`. `missed` is the number of consecutive heartbeats without an answer.
     """
 
     __slots__ = ("_interval_ns", "_missed_max", "_next_ns", "heard", "missed")
@@ -39,7 +39,7 @@ class Heartbeats:
         self._next_ns = now_ns + self._interval_ns
 
     def stop(self) -> None:
-        """Check no more, as there is no connection."""
+        """Stop checking, without a connection."""
         self._interval_ns = 0
 
     @property

@@ -7,9 +7,9 @@ from formats.bmq.control.messages import ClientIdentity, ClientLanguage, ClientT
 __all__ = ["HANDSHAKE_ADVICE", "client_identity", "has_feature"]
 
 PROTOCOL_VERSION = 1
-# The version in the reference's development builds; a release has its own version.
+# The version in the reference's development builds.
 SDK_VERSION = 999999
-# A broker with TLS resets a connection without it, and one that wants credentials closes it: neither says why.
+# A broker with TLS resets a plain connection, and one that wants credentials closes it: neither says why.
 HANDSHAKE_ADVICE = "it may expect TLS, or credentials"
 FEATURES = "PROTOCOL_ENCODING:BER,JSON;MPS:MESSAGE_PROPERTIES_EX"
 

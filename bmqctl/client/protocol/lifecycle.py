@@ -1,7 +1,7 @@
-"""The lives of a session and of a queue, each as one table.
+"""The states of a session and of a queue, each as one table.
 
-A pair (state, what happens) that a table does not hold cannot happen: it is a fault of ours, or a message that the
-broker should not have sent, and `step` raises `Impossible`.
+A pair (state, input) that a table lacks cannot happen: it is a fault of ours, or a message that the broker should not
+have sent, and `step` raises `Impossible`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SessionInput(Enum):
     ACCEPTED = auto()
     DISCONNECT = auto()
     DISCONNECTED = auto()
-    CUT = auto()  # the connection is lost, and the session is to outlive it
+    CUT = auto()  # the connection is lost, and the session outlives it
     LOST = auto()  # connection, heartbeats or patience; a refusal; bytes that are no protocol
 
 
@@ -72,13 +72,13 @@ class Queue(Enum):
 
 class QueueInput(Enum):
     OPEN = auto()
-    DONE = auto()  # the broker did what was asked; there is more to ask
-    OPENED = auto()  # the broker did the last thing that opening needs
+    DONE = auto()  # the broker complied; further requests follow
+    OPENED = auto()  # the broker complied with the last request of an opening
     FAILED = auto()  # the broker refused
     TIMED_OUT = auto()
     CONFIGURE = auto()
-    CLOSE = auto()  # of a queue that receives
-    CLOSE_WRITER = auto()  # of a queue that only posts: no stream to stop
+    CLOSE = auto()  # a queue that receives
+    CLOSE_WRITER = auto()  # a queue that only posts: no stream to stop
     CUT = auto()  # the connection is lost, and the session outlives it
     REOPEN = auto()
     SESSION_ENDED = auto()
@@ -94,10 +94,10 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
     (Queue.OPENING, QueueInput.CUT): Queue.OPENING,
     (Queue.OPENING, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.OPENING_STREAM, QueueInput.OPENED): Queue.OPENED,
-    # The broker holds a handle that is of no use to us: it is closed, and the caller hears of the refusal.
+    # The broker has a useless handle: close it, and report the refusal to the caller.
     (Queue.OPENING_STREAM, QueueInput.FAILED): Queue.CLOSING,
     (Queue.OPENING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSING,
-    # The next broker has not heard of this queue: it is opened from the start.
+    # The next broker does not know this queue: open it from the start.
     (Queue.OPENING_STREAM, QueueInput.CUT): Queue.OPENING,
     (Queue.OPENING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.OPENED, QueueInput.CONFIGURE): Queue.OPENED,
@@ -111,7 +111,7 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
     (Queue.PENDING, QueueInput.REOPEN): Queue.REOPENING,
     (Queue.PENDING, QueueInput.CONFIGURE): Queue.PENDING,
     (Queue.PENDING, QueueInput.TIMED_OUT): Queue.PENDING,
-    (Queue.PENDING, QueueInput.CLOSE): Queue.CLOSED,  # there is nobody to tell
+    (Queue.PENDING, QueueInput.CLOSE): Queue.CLOSED,  # there is no broker to notify
     (Queue.PENDING, QueueInput.SESSION_ENDED): Queue.CLOSED,
     (Queue.REOPENING, QueueInput.DONE): Queue.REOPENING_STREAM,
     (Queue.REOPENING, QueueInput.OPENED): Queue.OPENED,
@@ -122,7 +122,7 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
     (Queue.REOPENING_STREAM, QueueInput.FAILED): Queue.CLOSING,
     (Queue.REOPENING_STREAM, QueueInput.CUT): Queue.PENDING,
     (Queue.REOPENING_STREAM, QueueInput.SESSION_ENDED): Queue.CLOSED,
-    # Whatever became of the stream, the queue is closed.
+    # The queue is closed whatever the answer about the stream.
     (Queue.CLOSING_STREAM, QueueInput.DONE): Queue.CLOSING,
     (Queue.CLOSING_STREAM, QueueInput.FAILED): Queue.CLOSING,
     (Queue.CLOSING_STREAM, QueueInput.TIMED_OUT): Queue.CLOSED,
@@ -137,7 +137,7 @@ QUEUE_TABLE: Final[dict[tuple[Queue, QueueInput], Queue]] = {
 
 
 def step(table: dict[tuple[S, I], S], state: S, event: I) -> S:
-    """The state after `event`; `Impossible` if the table has no such row."""
+    """The state after `event`. Raises `Impossible` if the table has no such row."""
     try:
         return table[state, event]
     except KeyError:

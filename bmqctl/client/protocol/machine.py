@@ -1,10 +1,10 @@
 """A client's session without I/O: bytes in, events out; calls in, bytes out.
 
-The driver passes in the bytes read (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the
-connection's end (`cut`), and writes the output of `data_to_send`. All calls with `now_ns` share a monotonic clock.
+The driver passes in the bytes read (`receive`), the time (`tick`, at `deadline_ns` at the latest) and the connection's
+end (`cut`), and writes the output of `data_to_send`. All calls share one monotonic clock.
 
-A session with `resume` outlives its connections: whenever `state` is RECONNECTING, the driver makes a new one and
-calls `start` again. Queues are then reopened, and unacked messages are sent again.
+A session with `resume` outlives its connections: when `state` is RECONNECTING, the driver makes a new one and calls
+`start` again. Queues are then reopened, and unacked messages sent again.
 
 Source of the behaviour: `bmqimp::BrokerSession`, `bmqimp::NegotiatedChannelFactory`, `bmqp::HeartbeatMonitor`.
 """
@@ -67,7 +67,7 @@ from formats.schema import Buffer
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
 _CONFIRM_BATCH: Final = 65536
-# Messages that are confirmed together; an event is closed at its size, so it may exceed that by no more than these.
+# Messages confirmed together; an event is closed at its size, and may exceed that by no more than these.
 _CONFIRM_PIECE: Final = 4096
 _SESSION_NUMBERS: Final = count(1)
 _EXPIRY_INTERVAL_NS: Final = 500_000_000
@@ -77,7 +77,7 @@ _EXPIRY_INTERVAL_NS: Final = 500_000_000
 class MachineOptions:
     """Options of a session. `timeout_ns` is for negotiation and each request; `put_batch` limits the messages of a PUT.
 
-    With `resume` the session survives the loss of its connection, and every post is answered in the end.
+    With `resume` the session survives the loss of its connection, and every post is eventually answered.
     """
 
     process_name: str
@@ -117,7 +117,6 @@ class Machine:
     # Calls
 
     def start(self, now_ns: int) -> None:
-        """Begin negotiation on a new connection."""
         self.state = step(SESSION_TABLE, self.state, SessionInput.START)
         self._negotiation_deadline_ns = now_ns + self._options.timeout_ns
         if self._authentication is not None:
@@ -158,7 +157,7 @@ class Machine:
         self._requests.configure(queue, options, now_ns)
 
     def close_queue(self, queue: QueueHandle, now_ns: int) -> list[Event]:
-        """Close a queue; `Closed` or `Refused` follows, at once or later. The queue is closed either way."""
+        """Close a queue; `Closed` or `Refused` follows, immediately or later. The queue is closed either way."""
         self._must_be_usable()
         return self._with_nacks(self._requests.close(queue, now_ns))
 
@@ -176,8 +175,8 @@ class Machine:
     ) -> bytes:
         """Post a message and return its GUID; an `Ack` with `correlation` follows if `ack` is True.
 
-        A `guid` given by the caller must be unique: the broker keeps one message for each.
-        Raises `ValueError` if the message is too large, or a property cannot be encoded.
+        A given `guid` must be unique: the broker keeps one message for each. Raises `ValueError` if the message is too
+        large, or a property cannot be encoded.
         """
         if not queue.write or not (queue.is_open or queue.state in _RETURNING):
             raise Unusable(f"{queue}: not open for writing")
@@ -196,14 +195,12 @@ class Machine:
         return guid
 
     def confirm(self, queue: QueueHandle, guid: bytes) -> None:
-        """Confirm a message."""
         if queue.state is not Queue.OPENED:
             raise Unusable(f"{queue}: not open")
         out = self._out.begin(EventType.CONFIRM, _CONFIRM_BATCH)
         out += pack_confirm(queue.queue_id, guid, queue.sub_id)
 
     def confirm_all(self, queue: QueueHandle, guids: Sequence[bytes]) -> None:
-        """Confirm messages."""
         if queue.state is not Queue.OPENED:
             raise Unusable(f"{queue}: not open")
         queue_id, sub_id = queue.queue_id, queue.sub_id
@@ -213,7 +210,7 @@ class Machine:
             out += b"".join([pack_confirm(queue_id, guid, sub_id) for guid in piece])
 
     def disconnect(self, now_ns: int) -> list[Event]:
-        """End the session properly; `Stopped` follows, at once if there is no connection."""
+        """End the session properly; `Stopped` follows, immediately if there is no connection."""
         if self.state in (Session.NEW, Session.NEGOTIATING, Session.RECONNECTING):
             return self.give_up(None)
         self.state = step(SESSION_TABLE, self.state, SessionInput.DISCONNECT)
@@ -222,23 +219,22 @@ class Machine:
         return nacks
 
     def give_up(self, fault: str | None) -> list[Event]:
-        """End the session at once, whatever it waits for."""
+        """End the session immediately."""
         return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
 
     @property
     def unanswered(self) -> int:
-        """Number of posts without an ack; before they are sent, it includes posts that request none."""
+        """The number of unacked posts; before they are sent, it includes posts that request no ack."""
         return len(self._posted)
 
     def has_unanswered(self, queue: QueueHandle) -> bool:
-        """Return True if there are posts to `queue` without an ack."""
         return any(each.queue is queue for each in self._posted.values())
 
     # Output
 
     @property
     def pending_size(self) -> int:
-        """Number of bytes that `data_to_send` would return."""
+        """The size of `data_to_send`."""
         return len(self._out.data)
 
     def data_to_send(self) -> bytearray:
@@ -247,7 +243,7 @@ class Machine:
 
     @property
     def deadline_ns(self) -> int | None:
-        """Time at which `tick` is due, or None if nothing is due yet."""
+        """The time at which `tick` is due, or None."""
         if self.state is Session.NEGOTIATING:
             return self._negotiation_deadline_ns
         if self.state not in _LIVING:
@@ -287,7 +283,7 @@ class Machine:
         return events
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Process the passing of time, such as timeouts and heartbeats, and return the resulting events."""
+        """Process timeouts and heartbeats, and return the resulting events."""
         if self.state is Session.NEGOTIATING:
             if now_ns >= self._negotiation_deadline_ns:
                 return self.lost("the broker did not answer our identity")
@@ -340,7 +336,7 @@ class Machine:
     # Frames
 
     def _take_frames(self, data: bytes, now_ns: int, events: list[Event]) -> int:
-        """Process the whole events at the start of `data`; return the offset of their end."""
+        """Process the complete events at the start of `data`; return the offset of their end."""
         view = memoryview(data)
         size = len(data)
         at = 0
@@ -403,7 +399,7 @@ class Machine:
     def _take_other_pushes(
         self, view: memoryview, start: int, end: int, batches: dict[QueueHandle, list[Message]]
     ) -> None:
-        """Add to `batches` messages of whatever form."""
+        """Add to `batches` messages of any form."""
         for push in iter_pushes(view, start, end):
             for subscription_id in subscription_ids(push.options):
                 queue = self._requests.subscriptions.get(subscription_id)
@@ -447,7 +443,7 @@ class Machine:
                 events += self._restore()
 
     def _restore(self) -> list[Event]:
-        """Send unacked messages again, once all queues that can be are reopened."""
+        """Send unacked messages again, once all possible queues are reopened."""
         self._holding = False
         for guid, each in list(self._posted.items()):
             append_put(

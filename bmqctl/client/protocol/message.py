@@ -36,7 +36,7 @@ _TYPES: Final = {
 
 
 class _Fields(NamedTuple):
-    """A message as it came. `data` is properties and payload without padding; `options_size` is in bytes."""
+    """A message as received. `data` is properties and payload without padding; `options_size` is in bytes."""
 
     flags: int
     guid: bytes
@@ -51,15 +51,15 @@ class Message(_Fields):
     """One received message, for one subscription of its queue. `guid` is the same for every app of a fan-out queue.
 
     `compression` is that of the payload in transit: a `CompressionAlgorithm`, or the broker's number if unknown.
-    Contents are decoded on each access, which is when `FormatError` may be raised.
+    Contents are decoded on each access, which may raise `FormatError`.
     """
 
-    # A tuple, as a consumer makes a great many of them: nothing is made faster.
+    # A tuple, since a consumer makes very many: nothing is made faster.
     __slots__ = ()
 
     @classmethod
     def of(cls, push: Push, subscription_id: int = 0) -> Message:
-        """Make a message of one that an event holds, with a copy of its data."""
+        """Make a message from one in an event, with a copy of its data."""
         return cls(
             push.flags,
             push.guid,
@@ -72,7 +72,7 @@ class Message(_Fields):
 
     @property
     def wire_size(self) -> int:
-        """Size of the message in its event, in bytes."""
+        """The size of the message in its event, in bytes."""
         return PUSH_HEADER.size + self.options_size + (len(self.data) // WORD + 1) * WORD
 
     @property
@@ -82,7 +82,7 @@ class Message(_Fields):
 
     @property
     def payload(self) -> bytes:
-        """The payload, decompressed."""
+        """The decompressed payload."""
         return self.data if self.is_plain else bytes(self.split().payload)
 
     @property
@@ -92,7 +92,7 @@ class Message(_Fields):
 
     @property
     def typed_properties(self) -> list[Property]:
-        """The properties with the types that they were posted with."""
+        """The properties with the types with which they were posted."""
         return self.properties_of(self.split())
 
     def split(self) -> ApplicationData:
@@ -106,7 +106,9 @@ class Message(_Fields):
 
 
 def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:
-    """Return data, flags, compression and schema id of a PUT message. `ValueError` if a property cannot be encoded."""
+    """Return data, flags, compression and schema id of a PUT message. Raises `ValueError` if a property cannot be
+    encoded.
+    """
     if not properties and not compress:
         return payload, PutFlag.ACK_REQUESTED, CompressionAlgorithm.NONE, 0
     wanted = CompressionAlgorithm.ZLIB if compress else CompressionAlgorithm.NONE
@@ -132,7 +134,7 @@ def _typed(properties: Mapping[str, PropertyValue] | Sequence[Property]) -> Sequ
 
 
 def subscription_ids(options: memoryview) -> Sequence[int]:
-    """Return the client's subscriptions that a pushed message is for."""
+    """The ids of the client's subscriptions for which a pushed message is."""
     if len(options) == 8:
         header, subscription_id = _two_words(options)
         if header == _ONE_ID:

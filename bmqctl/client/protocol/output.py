@@ -1,4 +1,4 @@
-"""Outgoing events of a session: whole ones, then at most one that still takes messages."""
+"""Outgoing events of a session: complete ones, then at most one that still takes messages."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from formats.schema import Buffer
 
 __all__ = ["Output"]
 
-# An event is closed at this size even if it holds few messages, so that a broker need not buffer more.
+# An event is closed at this size even with few messages, to limit the broker's buffer.
 EVENT_SIZE_FULL: Final = 1 << 20
 _HEADER_WORDS: Final = EVENT_HEADER_SIZE // 4
 
 
 class Output:
-    """The bytes to be written; messages are appended to `data`, see `begin`.
+    """The bytes to write; messages are appended to `data`, see `begin`.
 
-    The header of an event that still takes messages is written when it is closed.
+    The header of an open event is written when it is closed.
     """
 
     __slots__ = ("_count", "_kind", "_start", "data")
@@ -45,12 +45,11 @@ class Output:
         return data
 
     def whole(self, event: Buffer | bytearray) -> None:
-        """Append a whole event."""
         self.close()
         self.data += event
 
     def close(self) -> None:
-        """Write the header of the event that still takes messages, and so close it."""
+        """Write the header of the open event, which closes it."""
         if self._kind is None:
             return
         length = len(self.data) - self._start

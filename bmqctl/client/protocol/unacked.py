@@ -1,4 +1,4 @@
-"""Posts without an ack yet, for matching acks and for repetition on a new connection.
+"""Unacked posts, for matching acks and for repetition on a new connection.
 
 Source of the behaviour: `bmqimp::MessageCorrelationIdContainer`, `bmqimp::BrokerSession::retransmitPendingMessages`.
 """
@@ -30,7 +30,7 @@ class Posted(NamedTuple):
 
 
 def nack(posted: dict[bytes, Posted], which: Callable[[Posted], bool]) -> list[Ack]:
-    """Remove the messages selected by `which` and return nacks for them."""
+    """Remove the messages that `which` selects; return nacks for them."""
     taken = {guid: each for guid, each in posted.items() if which(each)}
     for guid in taken:
         del posted[guid]

@@ -1,6 +1,6 @@
-"""Checks of the arguments that RocketMQ's client alone has, made where the arguments are given.
+"""Checks of arguments that only RocketMQ's client has.
 
-Each raises `ValueError` with the name of the argument and what is allowed.
+Each raises `ValueError` with the name of the argument and the allowed values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def check_topic(topic: object) -> None:
 
 
 def check_group(group: object) -> None:
-    """Check the name of a group; brokers keep no others, and do not say so."""
+    """Check the name of a group; brokers ignore others silently."""
     _check_name("group", group, fault_of_group(group) if isinstance(group, str) else None)
 
 
@@ -36,7 +36,7 @@ def _check_name(kind: str, name: object, fault: str | None) -> None:
 
 
 def check_filter(tags: object, sql: object) -> None:
-    """Check the filter of a consumer: `tags`, or the expression `sql`."""
+    """Check a consumer's filter: `tags`, or the expression `sql`."""
     check_text("tags", tags, _EXPRESSION_CHARACTERS_MAX, is_empty_allowed=True)
     if sql is not None:
         check_text("sql", sql, _EXPRESSION_CHARACTERS_MAX)
@@ -45,13 +45,13 @@ def check_filter(tags: object, sql: object) -> None:
 
 
 def check_hidden_s(name: str, seconds: object) -> None:
-    """Check a time for which a message is hidden, in seconds."""
+    """Check for how long a message is hidden, in seconds."""
     if not isinstance(seconds, int | float) or not 0 <= seconds <= HIDDEN_S_MAX:
         raise ValueError(f"{name} is {seconds!r:.80}: a message is hidden for 0 to {HIDDEN_S_MAX} seconds")
 
 
 def unix_ms(name: str, moment: object) -> int:
-    """Return a time in milliseconds since 1970."""
+    """Convert a time to milliseconds since 1970."""
     if isinstance(moment, datetime):
         try:
             milliseconds = int(moment.timestamp() * 1000)

@@ -1,4 +1,4 @@
-"""The messages that a topic's queues hold, read by their offsets: no group gets or commits anything."""
+"""The messages of a topic's queues, read by offset: no group gets or commits anything."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bmqctl.client.rocketmq.message import Content
 
 __all__ = ["StoredQueue", "stored_queues"]
 
-# Brokers want a name in each pull.
+# Brokers require a name in each pull.
 _GROUP: Final = "bmqctl-browse"
 _PULLED_MAX: Final = 32
-# A broker that is asked for what it has answers at once, and moves those on who ask for what it has no more.
+# A broker answers immediately for offsets that it has, and redirects from deleted ones.
 _EMPTY_MAX: Final = 3
 
 
 class StoredQueue:
-    """A queue of a topic, with the messages from offset `first` up to, but not including, `end` when it was asked for.
+    """A queue of a topic, whose messages were [`first`, `end`) when it was requested.
 
     Made by `Session.stored_queues`.
     """
@@ -66,7 +66,7 @@ class StoredQueue:
 
 
 async def stored_queues(cluster: Cluster, topic: str) -> list[StoredQueue]:
-    """Ask the brokers for the queues of a topic that can be read. Raises `RequestRefused`."""
+    """Ask the brokers for the readable queues of a topic. Raises `RequestRefused`."""
     try:
         route = await cluster.route(topic)
         found = []

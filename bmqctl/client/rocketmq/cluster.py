@@ -28,13 +28,11 @@ __all__ = ["Cluster", "ClusterOptions"]
 
 log = logging.getLogger("bmqctl.client")
 
-# The topic whose brokers make a topic that nobody knows, and the queues that it gets.
+# The topic whose brokers create unknown topics, and the number of queues of these.
 DEFAULT_QUEUES: Final = 4
 
 
 class ClusterOptions(NamedTuple):
-    """Options of all connections."""
-
     timeout_s: float
     tls: ssl.SSLContext | None
     keys: AccessKeys | None
@@ -44,7 +42,7 @@ class ClusterOptions(NamedTuple):
 class Cluster:
     """The nameservers and brokers of a session. Its tasks run in `group`.
 
-    `changed` are called when a broker tells that the members of a consumer group are others: by group.
+    `changed` are called, by group, when a broker reports changed members of a consumer group.
     """
 
     def __init__(self, nameservers: Iterable[str], options: ClusterOptions, group: anyio.abc.TaskGroup) -> None:
@@ -66,15 +64,14 @@ class Cluster:
         return ", ".join(self.nameservers)
 
     def start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a task until the session ends."""
         self._group.start_soon(work)
 
     # Connections
 
     async def link_to(self, address: str) -> RemotingLink:
-        """Return the connection to HOST:PORT, a new one if it was lost; a broker gets a heartbeat first.
+        """The connection to HOST:PORT, a new one if it was lost; a broker gets a heartbeat first.
 
-        Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
+        Raises `OSError` if nobody listens there, and `FormatError` for an invalid address.
         """
         link = self._links.get(address)
         if link is not None and link.is_open:
@@ -116,10 +113,10 @@ class Cluster:
     # Routes
 
     async def route(self, topic: str, *, makes: bool = False) -> Route:
-        """Ask the nameservers, one after the other, for the queues of a topic, and keep them.
+        """Ask the nameservers in turn for the queues of a topic, and keep them.
 
-        With `makes` a topic that they do not know has the queues that the brokers will make for it. Raises `NoRoute`
-        if they know none, and `OSError` if none of them answers.
+        With `makes` an unknown topic has the queues that the brokers will create for it. Raises `NoRoute` if they know
+        none, and `OSError` if none of them answers.
         """
         answer = await self._ask_nameservers(topic)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST and makes:
@@ -137,15 +134,15 @@ class Cluster:
         return route
 
     def known_route(self, topic: str) -> Route:
-        """The queues of a topic as the nameserver has told last."""
+        """The queues of a topic in the nameserver's last answer."""
         return self._routes.get(topic, Route())
 
     def forget(self, topic: str) -> None:
-        """Forget the queues of a topic that is not used any more."""
+        """Forget the queues of an unused topic."""
         self._routes.pop(topic, None)
 
     def address_of(self, topic: str, broker_name: str) -> str:
-        """The address of the master of a broker. Raises `LinkLost` if there is none."""
+        """The address of a broker's master. Raises `LinkLost` if there is none."""
         route = self.known_route(topic)
         for queue in (*route.readable, *route.writable):
             if queue.broker_name == broker_name:
@@ -165,9 +162,9 @@ class Cluster:
     # Heartbeats
 
     async def beat(self) -> RequestRefused | None:
-        """Report the session's groups to all brokers, at the same time; return the refusal of one that refuses them.
+        """Report the session's groups to all brokers at once; return a broker's refusal, if any.
 
-        Brokers that are gone are left out.
+        Ignores brokers that are gone.
         """
         refusals: list[RequestRefused] = []
 
@@ -186,7 +183,7 @@ class Cluster:
         return refusals[0] if refusals else None
 
     async def unregister(self, fields: Mapping[str, str]) -> None:
-        """Tell the brokers to which there is a connection that the session has left a group."""
+        """Report to the connected brokers that the session has left a group."""
         for address in self._brokers():
             link = self._links.get(address)
             if link is not None and link.is_open:
@@ -208,10 +205,10 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Give up what waits for an answer."""
+        """Give up pending requests."""
         for link in self._links.values():
             link.end("the session has ended")
 
 
 def _ignore(_: Frame | str) -> None:
-    """Drop the answer to a heartbeat, of which there is another soon."""
+    """Drop the answer to a heartbeat; another one follows soon."""

@@ -1,4 +1,4 @@
-"""Consumer groups of a RocketMQ topic: the queues of a member, their messages, and what became of them."""
+"""Consumer groups of a RocketMQ topic: the queues of a member, their messages, and the outcomes of these."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COMMIT_S: Final = 1.0
 CLOSE_S: Final = 5.0
 _PULLED_MAX: Final = 32
 _TURN: Final = 64
-# Refusals that do not pass by themselves.
+# Permanent refusals.
 _FATAL: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -82,10 +82,10 @@ class Message(Content):
             self._consumer.settle(self)
 
     def reject(self, delay_level: int = 0) -> None:
-        """Send the message back, to be delivered to the group again later.
+        """Send the message back, for later delivery to the group.
 
-        The broker chooses the delay, which grows with each attempt, or `delay_level` does. After the group's number of
-        attempts the message goes to its dead letters; with `delay_level` -1 it does so at once.
+        The broker chooses the delay, which grows with each attempt, unless `delay_level` does. After the group's number
+        of attempts, or immediately with `delay_level` -1, the message becomes a dead letter.
         """
         check_whole("delay_level", delay_level, -1, INT_MAX)
         if not self.is_settled:
@@ -94,12 +94,12 @@ class Message(Content):
 
     @property
     def lane(self) -> _Lane:
-        """The queue that it came from; internal."""
+        """The queue from which it came; internal."""
         return self._lane
 
     @property
     def progress(self) -> Progress:
-        """The consumption that it is part of; internal."""
+        """The consumption of which it is part; internal."""
         return self._progress
 
     async def __aenter__(self) -> Self:
@@ -159,7 +159,7 @@ class Consumer:
 
     @property
     def queues(self) -> list[tuple[str, int]]:
-        """The queues of the topic that this member has now, as names of brokers and numbers."""
+        """The member's present queues of the topic, as names of brokers and numbers."""
         return sorted((place.broker_name, place.queue_id) for place in self._lanes if place.topic == self.topic)
 
     # Consuming
@@ -197,20 +197,20 @@ class Consumer:
         return message
 
     def _must_end(self) -> bool:
-        """Return True if no more messages come and the program knows why, and raise if it does not."""
+        """Return True if the program knows why no more messages come; raise if it does not."""
         if self._fault is not None:
             raise RequestRefused(f"{self}: {self._fault}")
         return self._is_closed
 
     def settle(self, message: Message) -> None:
-        """Note a message as settled; called by it."""
+        """Note a message as settled; the message calls it."""
         if self._is_closed:
             raise ConsumerClosed(f"the consumer in {self} is closed")
         self._release(message)
         message.progress.settle(message.offset)
 
     def send_back(self, message: Message, delay_level: int) -> None:
-        """Have a message sent back; called by it. A group that gets every message everywhere has no second delivery."""
+        """Send a message back; the message calls it. A broadcasting group has no second delivery."""
         if self._is_closed:
             raise ConsumerClosed(f"the consumer in {self} is closed")
         if self._options.broadcast:
@@ -244,13 +244,12 @@ class Consumer:
             if refusal is not None:
                 raise refusal
         except BaseException:
-            # Brokers that have heard of this member would keep queues for it.
+            # Brokers that know this member would keep queues for it.
             self._is_over.set()
             await self.close()
             raise
 
     async def run(self) -> None:
-        """Consume until the consumer is closed."""
         try:
             with self._scope:
                 async with anyio.create_task_group() as group:
@@ -264,11 +263,11 @@ class Consumer:
             self._is_over.set()
 
     def look_again(self) -> None:
-        """Find out again which queues this member has."""
+        """Determine again which queues this member has."""
         self._look.set()
 
     async def close(self) -> None:
-        """Commit what is settled, and leave the group, within five seconds. A second call has no effect."""
+        """Commit settled messages, and leave the group, within five seconds. A second call has no effect."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -295,7 +294,7 @@ class Consumer:
     # Which queues
 
     async def _rebalance(self, group: anyio.abc.TaskGroup) -> float:
-        """Take the queues that this member is to have, let go of the others; return the time until the next look."""
+        """Take assigned queues, let go of others; return the time until the next check."""
         try:
             wanted = await self._wanted()
         except (RequestRefused, *FAULTS) as fault:
@@ -318,13 +317,13 @@ class Consumer:
             return places
         members = await self._members()
         if self._cluster.client_id not in members:
-            # A broker that was started again has forgotten its clients.
+            # A restarted broker has forgotten its clients.
             await self._cluster.beat()
             members = await self._members()
         try:
             retries = await self._places(self._retry_topic)
         except RequestRefused:
-            retries = []  # no broker has made it yet
+            retries = []  # no broker has created it yet
         shares = [share_of(self._cluster.client_id, members, each) for each in (places, retries)]
         if None in shares:
             raise RequestRefused("the brokers do not know this member")
@@ -335,7 +334,7 @@ class Consumer:
         return [Place(topic, queue.broker_name, queue.queue_id) for queue in route.readable]
 
     async def _members(self) -> list[str]:
-        """The client ids of the group, as any broker of the topic says that answers."""
+        """The client ids of the group, from any broker of the topic that answers."""
         fault: Exception | None = None
         for address in self._cluster.known_route(self.topic).addresses:
             try:
@@ -348,14 +347,14 @@ class Consumer:
                 return CONSUMER_IDS.read(answer.body).consumer_id_list
             except FAULTS as found:
                 fault = found
-        # Brokers ignore heartbeats of a group that they neither have nor make, and refuse its pulls.
+        # Brokers ignore heartbeats of an unknown group that they do not create, and refuse its pulls.
         for queue in self._cluster.known_route(self.topic).readable[:1]:
             link = await self._cluster.link_to(queue.address)
             await QueuePuller(link, self.group, self.topic, queue.queue_id, self._cluster.timeout_s).check()
         raise RequestRefused(f"no broker of topic {self.topic} tells the members: {fault or 'there is none'}")
 
     async def _let_go(self, lane: _Lane) -> None:
-        """Give up a queue, for another member; messages that are not settled come to that one again."""
+        """Give up a queue to another member, which gets its unsettled messages again."""
         lane.is_lost = True
         lane.scope.cancel()
         for message in [each for each in self._buffer if each.lane is lane]:
@@ -404,7 +403,7 @@ class Consumer:
                 await self._room.wait()
             records = await puller.pull_records(_PULLED_MAX)
             if puller.offset < progress.offset:
-                # The queue is shorter than it was: what is pulled from now on is something else.
+                # The queue is shorter than before: later pulls return other messages.
                 progress = lane.progress = Progress(puller.offset)
             self._deliver(lane, progress, records, puller.offset)
 
@@ -426,7 +425,7 @@ class Consumer:
         messages = [Message(self, lane, progress, record, self.topic) for record in records]
         tags = self._subscription.tags_set
         if tags:
-            # The broker compares hashes only.
+            # The broker compares only hashes.
             messages = [message for message in messages if message.tag in tags]
         progress.took([message.offset for message in messages], next_offset)
         self._buffer.extend(messages)
@@ -436,7 +435,7 @@ class Consumer:
             self._arrival.set()
 
     def _note(self, reason: str) -> None:
-        """Say why something is tried again, once for each reason."""
+        """Log the reason for a retry, once for each reason."""
         if reason != self._told:
             self._told = reason
             log.warning("%s: %s; it is tried again", self, reason)
@@ -473,7 +472,6 @@ class Consumer:
             log.info("%s: offset %d is not committed: %s", self, offset, words_of(fault))
 
     async def _send_back(self, message: Message, delay_level: int) -> None:
-        """Send a message back to its broker. Raises one of `FAULTS`."""
         if not message.lane.is_lost:
             record, place = message.record, message.lane.place
             header = ConsumerSendMessageBackRequest(

@@ -19,7 +19,6 @@ from formats.rocketmq.reserved_names import RESERVED_NAMES
 
 __all__ = ["PAYLOAD_SIZE_MAX", "Content"]
 
-# Maximum size of a decompressed payload.
 PAYLOAD_SIZE_MAX: Final = 64 << 20
 _SYSTEM_NAMES: Final = RESERVED_NAMES | {SHARDING_KEY}
 
@@ -44,30 +43,30 @@ class Content:
 
     @property
     def record(self) -> Record:
-        """The message as the broker's log has it; internal."""
+        """The message as in the broker's log; internal."""
         return self._record
 
     @property
     def size(self) -> int:
-        """Bytes of the payload and the properties, as they were received."""
+        """The size of payload and properties, as received."""
         return len(self._record.body) + len(self._record.properties)
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave the message; a message that is delivered again has the same."""
+        """The producer's id of the message, the same for each of its deliveries."""
         return self._all.get("UNIQ_KEY") or self.offset_id
 
     @property
     def offset_id(self) -> str:
-        """The id that says where the broker has stored it, which is another for each delivery after a rejection."""
+        """The id with the broker's storing place, different for each delivery after a rejection."""
         return str(OffsetId(Host.unpack(self._record.store_host), self._record.physical_offset))
 
     @property
     def payload(self) -> bytes:
-        """The payload, decompressed.
+        """The decompressed payload.
 
-        Raises `ValueError` if it is not what was stored, by its checksum, or cannot be decompressed: LZ4 and ZSTD need
-        pyarrow, of the extra `arrow`.
+        Raises `ValueError` if it fails its checksum or cannot be decompressed: LZ4 and ZSTD need pyarrow, of the extra
+        `arrow`.
         """
         if not self._record.is_body_sound:
             raise ValueError(f"message {self.message_id}: the checksum of the payload differs")
@@ -75,7 +74,7 @@ class Content:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that the producer gave it."""
+        """The producer's properties."""
         return {name: value for name, value in self._all.items() if name not in _SYSTEM_NAMES}
 
     @property
@@ -90,7 +89,7 @@ class Content:
 
     @property
     def sharding_key(self) -> str | None:
-        """The key that has chosen the queue; None without one."""
+        """The key that chose the queue; None without one."""
         return self._all.get(SHARDING_KEY)
 
     @property
@@ -115,11 +114,11 @@ class Content:
 
     @property
     def born_at(self) -> datetime:
-        """The time at which the producer sent it."""
+        """The time of sending by the producer."""
         return moment(self._record.born_ms)
 
     def system_property(self, name: str) -> str | None:
-        """A property that has a meaning in RocketMQ; internal."""
+        """A property with a meaning in RocketMQ; internal."""
         return self._all.get(name)
 
     def begin_processing(self, spans: Spans | None, group: str) -> None:
