@@ -1,4 +1,4 @@
-"""The room for posts, for which tasks wait in their order."""
+"""The room for posts, for which tasks wait in order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Room"]
 
 
 class Room:
-    """The room for more posts: bounds on the messages without an answer, and on the bytes before the socket.
+    """The room for more posts: limits of unanswered messages, and of bytes before the socket.
 
-    Tasks that wait are called in the order of their coming. A task that was called and does not post has to call
-    `changed`, so that the next one is called.
+    Waiting tasks are called in order of arrival. A task that was called and does not post must call `changed`, so that
+    the next one is called.
     """
 
     def __init__(self, window: int, bytes_max: int, unanswered: Callable[[], int], unsent: Callable[[], int]) -> None:
@@ -25,12 +25,12 @@ class Room:
         self._waiting: deque[anyio.Event] = deque()
 
     def left(self) -> int:
-        """Return the number of messages that may be posted."""
+        """The number of messages that may be posted."""
         return self._window - self._unanswered() if self._unsent() <= self._bytes_max else 0
 
     @property
     def is_contended(self) -> bool:
-        """True if tasks are waiting, so that a new one has to queue."""
+        """True if tasks are waiting, so that a new one must queue."""
         return bool(self._waiting)
 
     async def wait(self) -> None:
@@ -43,7 +43,7 @@ class Room:
             if turn in self._waiting:
                 self._waiting.remove(turn)
             else:
-                # This task had been called and will not post: its turn goes to the next.
+                # This task was called and will not post: its turn goes to the next.
                 self.changed()
             raise
 

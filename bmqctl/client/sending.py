@@ -27,10 +27,10 @@ _PIECE_SIZE: Final = 1 << 18
 
 
 class Posted:
-    """A message handed to the session; awaiting it gives its `Ack`.
+    """A message handed to the session; awaiting it returns its `Ack`.
 
-    Awaiting it raises `PostRefused` or `PostUncertain` if the message was not acknowledged. It may be awaited more
-    than once.
+    Awaiting it raises `PostRefused` or `PostUncertain` if the message was not acknowledged. It may be awaited more than
+    once.
     """
 
     __slots__ = ("_ack", "_event", "_is_observed", "_queue", "guid")
@@ -63,7 +63,7 @@ class Posted:
         return self._ack
 
     def answered(self, ack: Ack) -> None:
-        """Take the answer; called by the session."""
+        """Take the answer; the session calls it."""
         self._ack = ack
         if self._event is not None:
             self._event.set()
@@ -94,7 +94,7 @@ class Batch:
         self.failures: list[Ack] = []
 
     async def post(self, payload: bytes, properties: Properties | None = None, *, compress: bool = False) -> bytes:
-        """Post a message as soon as there is room, and return its GUID; its answer is not waited for."""
+        """Post a message as soon as there is room, and return its GUID without waiting for its answer."""
         if self._piece_count >= _PIECE_COUNT or self._piece_size >= _PIECE_SIZE:
             self._piece_count = self._piece_size = 0
             await checkpoint()
@@ -123,7 +123,7 @@ class Batch:
             left -= 1
 
     def answered(self, ack: Ack) -> None:
-        """Take an answer; called by the session."""
+        """Take an answer; the session calls it."""
         if ack.status is AckStatus.SUCCESS:
             self.acked += 1
         else:
@@ -133,7 +133,6 @@ class Batch:
 
     @property
     def unanswered(self) -> int:
-        """Number of messages without an answer."""
         return self.posted - self.acked - len(self.failures)
 
     async def settled(self) -> None:

@@ -7,10 +7,9 @@
             print(message.payload)
             queue.confirm(message)
 
-The machine decides, and the carrier does the I/O. Posts and confirms made between two turns of the writer go out
-together, so a busy program sends large events automatically. Back-pressure: `post` waits while more than
-`high_watermark` bytes have not reached the socket; received messages are limited by the unconfirmed messages allowed to
-their queue.
+Posts and confirms made between two turns of the writer go out together, so a busy program sends large events.
+Back-pressure: `post` waits while more than `high_watermark` bytes have not reached the socket; received messages are
+limited by the unconfirmed messages allowed to their queue.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class SessionLost(Exception):
 
 
 class RequestFailed(Exception):
-    """Refusal or timeout of a request: `status` holds its category, code and message."""
+    """Refusal or timeout of a request: `status` has its category, code and message."""
 
     def __init__(self, what: str, status: Status) -> None:
         super().__init__(f"{what}: {status.message or 'no reason given'} ({status.category.name}, code {status.code})")
@@ -83,8 +82,6 @@ class SessionOptions:
 
 
 class Queue:
-    """An open queue. Iteration yields its messages until it is closed."""
-
     def __init__(self, session: Session, handle: QueueHandle) -> None:
         self._session = session
         self._handle = handle
@@ -114,8 +111,8 @@ class Queue:
     ) -> bytes:
         """Queue a message for sending and return its GUID: `guid`, or a new one.
 
-        The ack goes to the session's `on_acks`, with `correlation`; there is no limit on the messages queued.
-        A message whose GUID the broker already has is acked and not stored again.
+        The ack goes to the session's `on_acks`, with `correlation`; the messages queued are not limited. A message
+        whose GUID the broker already has is acked and not stored again.
         """
         session = self._session
         session.check()
@@ -144,13 +141,11 @@ class Queue:
         return ack._replace(correlation=None, queue=None)
 
     def confirm(self, message: Message) -> None:
-        """Confirm `message`."""
         self._session.check()
         self._session.machine.confirm(self._handle, message.guid)
         self._session.wake()
 
     def confirm_all(self, messages: Sequence[Message]) -> None:
-        """Confirm messages."""
         self._session.check()
         self._session.machine.confirm_all(self._handle, [message.guid for message in messages])
         self._session.wake()
@@ -192,15 +187,13 @@ class Queue:
         await session.await_answer(self._handle, "close", waiting)
 
     def deliver(self, messages: list[Message]) -> None:
-        """Pass on messages, or (none) the queue's end; called by the session."""
+        """Pass on messages, or (none) the queue's end; the session calls it."""
         self._messages.extend(messages)
         self._arrival.set()
         self._arrival = trio.Event()
 
 
 class Session:
-    """A session with a broker, made by `connect`; see the module."""
-
     def __init__(
         self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
     ) -> None:
@@ -284,7 +277,6 @@ class Session:
             raise SessionLost(self._fault or "disconnected")
 
     def wake(self) -> None:
-        """Wake the writer."""
         self.carrier.wake()
 
     def expect_answer(self, handle: QueueHandle) -> Waiter:
@@ -293,7 +285,7 @@ class Session:
         return waiter
 
     async def await_answer(self, handle: QueueHandle, what: str, waiter: Waiter | None = None) -> None:
-        """Wait for the answer to the request just made about `handle`."""
+        """Wait for the answer to the last request about `handle`."""
         self.wake()
         waiter = waiter or self.expect_answer(handle)
         try:

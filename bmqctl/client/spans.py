@@ -1,7 +1,7 @@
-"""Spans of posts and of the processing of messages: where a session begins and ends them.
+"""Spans of posts and of the processing of messages, which a session begins and ends.
 
-The maker of spans is given to a session; `bmqctl.client.tracing` makes those of OpenTelemetry. The context of a
-post's span travels in the properties of its message, as text.
+A session is given the maker of spans; `bmqctl.client.tracing` makes OpenTelemetry's. The context of a post's span
+travels in the properties of its message, as text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ A_contra = TypeVar("A_contra", contravariant=True)
 
 
 class Place(NamedTuple):
-    """The place that messages are posted to or come from: a queue or a topic, of `system`, and the group, if any."""
+    """The queue or topic, of `system`, to or from which messages go, and the group, if any."""
 
     system: str
     destination: str
@@ -27,7 +27,7 @@ class Span(Protocol):
     """A span that has begun. Only the first `end` counts."""
 
     def end(self, message_id: str = "", refusal: str = "", fault: BaseException | None = None) -> None:
-        """End the span: well, with the broker's word for a `refusal`, or with a `fault`."""
+        """End the span: successfully, with the broker's word for a `refusal`, or with a `fault`."""
         ...
 
 
@@ -36,11 +36,11 @@ class Spans(Protocol):
     """Begins spans."""
 
     def begin_post(self, place: Place, size: int) -> tuple[Span, Mapping[str, str]]:
-        """Begin the span of a post of `size` bytes, and return it with the properties that carry its context."""
+        """Begin the span of a post of `size` bytes; return it with the properties that carry its context."""
         ...
 
     def begin_processing(self, place: Place, message_id: str, size: int, properties: Mapping[str, object]) -> Span:
-        """Begin the span of a message's processing, which is the current one until it ends."""
+        """Begin the span of a message's processing, the current one until it ends."""
         ...
 
 
@@ -51,7 +51,7 @@ class Receiver(Protocol[A_contra]):
 
 
 class TracedPost(Generic[A]):
-    """The receiver of the answer to a post that has a span; `read` says what id and refusal an answer has."""
+    """The receiver of the answer to a post with a span; `read` gets id and refusal from an answer."""
 
     __slots__ = ("_read", "_receiver", "_span")
 
@@ -61,17 +61,17 @@ class TracedPost(Generic[A]):
         self._read = read
 
     def answered(self, answer: A) -> None:
-        """Take the answer; called by the session."""
+        """Take the answer; the session calls it."""
         message_id, refusal = self._read(answer)
         self._span.end(message_id, refusal)
         self._receiver.answered(answer)
 
     def failed(self, fault: BaseException) -> None:
-        """End the span of a post that was not made."""
+        """End the span of a post that failed beforehand."""
         self._span.end(fault=fault)
 
 
 def check_spans(tracing: object) -> None:
-    """Raise `ValueError` for what makes no spans; None is allowed."""
+    """Raise `ValueError` for an object that makes no spans; None is allowed."""
     if tracing is not None and not isinstance(tracing, Spans):
         raise ValueError(f"tracing is {tracing!r:.80}: expected a bmqctl.client.tracing.Tracing")

@@ -16,7 +16,7 @@ __all__ = ["Waiter", "open_task_group"]
 async def open_task_group() -> AsyncIterator[anyio.abc.TaskGroup]:
     """Run a block with a task group, and wait for the tasks.
 
-    An exception of the block is raised as it is: in an exception group no caller would expect it.
+    An exception of the block is raised as it is: callers would not expect an exception group.
     """
     fault: BaseException | None = None
     async with anyio.create_task_group() as group:

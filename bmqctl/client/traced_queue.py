@@ -1,4 +1,4 @@
-"""The spans of a queue of BlazingMQ: how its messages carry their context, and what an ack says."""
+"""The spans of a BlazingMQ queue: the context in its messages, and the outcome in an ack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SYSTEM = "blazingmq"
 def trace_post(
     spans: Spans, uri: str, size: int, properties: Properties | None, receiver: Receiver[Ack]
 ) -> tuple[Properties | None, TracedPost[Ack]]:
-    """Begin the span of a post; return the properties with its context, and what takes the answer."""
+    """Begin the span of a post; return the properties with its context, and the receiver of the answer."""
     span, carrier = spans.begin_post(Place(_SYSTEM, _without_query(uri)), size)
     return _with(properties, carrier), TracedPost(span, receiver, _read)
 
@@ -26,12 +26,11 @@ def trace_post(
 def begin_processing(
     spans: Spans, uri: str, app_id: str, guid: bytes, size: int, properties: Mapping[str, object]
 ) -> Span:
-    """Begin the span of a message's processing."""
     return spans.begin_processing(Place(_SYSTEM, _without_query(uri), app_id), guid.hex().upper(), size, properties)
 
 
 def _with(properties: Properties | None, carrier: Mapping[str, str]) -> Properties | None:
-    """Add the context, unless the program has given properties of these names, or an area that is encoded already."""
+    """Add the context, unless the program has given properties of these names, or an encoded area."""
     if not carrier or isinstance(properties, bytes):
         return properties
     if properties is None or isinstance(properties, Mapping):

@@ -35,8 +35,8 @@ _NAME: Final = "bmqctl.client"
 class Tracing:
     """Makes the spans of a session.
 
-    They come from the global provider and are carried by the global propagator, W3C's trace context and baggage unless
-    the program has chosen others, or from those given.
+    By default they come from the global provider, and the global propagator carries them: W3C's trace context and
+    baggage unless the program has chosen others.
     """
 
     def __init__(

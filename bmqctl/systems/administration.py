@@ -14,7 +14,7 @@ __all__ = ["ClusterAdministration", "ConnectedClient", "DefinitionHolder", "Move
 class DefinitionHolder(NamedTuple):
     """A holder of definitions: a folder of BlazingMQ's configuration, or a master of RocketMQ's.
 
-    `apply` makes changes, one after the other. It raises `Unanswered`, also at a refusal, or `OSError`.
+    `apply` makes changes in order. It raises `Unanswered`, also at a refusal, or `OSError`.
     """
 
     name: str
@@ -36,7 +36,7 @@ class ConnectedClient(NamedTuple):
 
 
 class Shift(int):
-    """A number of messages forward; backward if it is negative."""
+    """A number of messages forward; backward if negative."""
 
 
 class Seek(NamedTuple):
@@ -57,17 +57,16 @@ class Move(NamedTuple):
 
     @property
     def again(self) -> int:
-        """The number of messages that come again."""
+        """The number of messages that are repeated."""
         return max(0, self.before - self.after)
 
     @property
     def skipped(self) -> int:
-        """The number of messages that are skipped."""
         return max(0, self.after - self.before)
 
 
 class ClusterAdministration(Protocol):
-    """The requests of administration to a cluster. Each raises `Unanswered`, also at a refusal."""
+    """Administrative requests to a cluster. Each raises `Unanswered`, also at a refusal."""
 
     def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
         """Ask each holder for its definitions of some kinds."""
@@ -81,18 +80,16 @@ class ClusterAdministration(Protocol):
         """List the producers, and the consumers of all groups."""
         ...
 
-    def members(self, group: str) -> list[ConnectedClient]:
-        """List the consumers of a group."""
-        ...
+    def members(self, group: str) -> list[ConnectedClient]: ...
 
     def plan_seek(self, wanted: Seek) -> list[Move]:
-        """Return what a seek would do now, by queue."""
+        """The present effect of a seek, by queue."""
         ...
 
     def seek(self, wanted: Seek) -> None:
-        """Have a group continue elsewhere, with its connected consumers."""
+        """Have a group, with its connected consumers, continue elsewhere."""
         ...
 
     def step_down(self, name: str, wanted: int | None) -> str:
-        """Have another broker of a name become master, or the one with this id; return the address of the master."""
+        """Have another broker of a name, or the one with this id, become master; return the master's address."""
         ...

@@ -1,4 +1,4 @@
-"""The nodes of a local cluster as processes of their own, started, watched and stopped together.
+"""The nodes of a local cluster as processes, started, watched and stopped together.
 
 They end with the process that started them, even if that is killed.
 """
@@ -25,7 +25,7 @@ ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Member(NamedTuple):
-    """A node: its name, and the words that follow `bmqctl` where it is started, now and by a person later."""
+    """A node: its name, and its arguments of `bmqctl`, for this start and for a person's later one."""
 
     name: str
     words: tuple[str, ...]
@@ -35,8 +35,8 @@ class Member(NamedTuple):
 def run_members(members: Sequence[Member], available: str, ready: Callable[[], None]) -> int:
     """Run the nodes until SIGINT, SIGTERM, SIGHUP, or the end of all of them; return the exit code.
 
-    Once each has printed `available`, `ready` is called, in a thread of its own: it may wait for what else there is to
-    wait for. Says when a node ends by itself; the others go on.
+    Once each has printed `available`, `ready` is called in a thread, and may wait for further conditions. Reports a
+    node that ends by itself; the others continue.
     """
     nodes = [_start(member) for member in members]
     stopping = threading.Event()
@@ -68,7 +68,7 @@ def run_members(members: Sequence[Member], available: str, ready: Callable[[], N
 
 
 def _start(member: Member) -> subprocess.Popen[bytes]:
-    # Started in a new session: a terminal's ^C must reach the nodes once, through this process.
+    # In a new session: a terminal's ^C must reach the nodes once, through this process.
     return start_child(member.words, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)
 
 

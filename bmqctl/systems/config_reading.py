@@ -49,11 +49,11 @@ _CLUSTERS_FILE = "clusters.json"
 
 
 class BadConfig(Exception):
-    """A configuration that cannot be read at all; the text is the reason."""
+    """A configuration that cannot be read; the text is the reason."""
 
 
 class Finding(NamedTuple):
-    """A fault, with which a broker does not start or serve a domain, or a note about what has no effect."""
+    """A fault, with which a broker does not start or serve a domain, or a note about a part without effect."""
 
     is_fault: bool
     file: str
@@ -68,7 +68,7 @@ class Finding(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A setting in force, and whether a file or a default has it so."""
+    """A setting in force, from a file or by default."""
 
     file: str
     name: str
@@ -79,7 +79,7 @@ class Setting(NamedTuple):
 class Written(NamedTuple):
     """A cluster's folders, one for each node, and the URI of the first node.
 
-    `authority` is the file with the certificate of a new authority, `credentials` that of a new user.
+    `authority` is a new authority's certificate file, `credentials` a new user's.
     """
 
     folders: list[Path]
@@ -89,7 +89,7 @@ class Written(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A configuration to check: its path, its name in the output, and the options that a start would be given."""
+    """A configuration to check: its path, its name in the output, and the options of a start."""
 
     path: Path
     name: str
@@ -99,7 +99,7 @@ class Target(NamedTuple):
 def write_cluster(
     directory: Path, nodes: int, host: str, port: int, *, uses_tls: bool = False, user: str | None = None
 ) -> Written:
-    """Write a folder for each node of a cluster on this host. Raises `BadConfig` if that cannot be done."""
+    """Write a folder for each node of a cluster on this host. Raises `BadConfig` on failure."""
     from bmqctl.systems.blazingmq.securing import AUTHORITY_FILE, ClusterSecurity, credentials_file
 
     security = None
@@ -124,9 +124,9 @@ def write_cluster(
 
 
 def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]:
-    """Return the configurations at a path: those of a folder of nodes, or the one; with `all_nodes` for each node.
+    """The configurations at a path: those of a folder of nodes, or the one; with `all_nodes` for each node.
 
-    Raises `BadConfig` if `all_nodes` is asked of a configuration whose nodes cannot be read.
+    Raises `BadConfig` if `all_nodes` is given and the nodes of a configuration cannot be read.
     """
     if path.is_dir() and not (path / _BROKER_FILE).exists():
         nodes = sorted(each for each in path.iterdir() if (each / _BROKER_FILE).is_file())
@@ -149,7 +149,7 @@ def targets_in(path: Path, changes: Changes, *, all_nodes: bool) -> list[Target]
 
 
 def disagreements(targets: Sequence[Target]) -> Iterator[Finding]:
-    """Yield settings in which nodes of one cluster differ that must have the same."""
+    """Yield settings that differ among the nodes of one cluster but must not."""
     from broker.bmq.assembly.checking import difference
 
     first: dict[str, NodeConfig] = {}
@@ -169,12 +169,12 @@ def disagreements(targets: Sequence[Target]) -> Iterator[Finding]:
 
 
 def findings_in(path: Path, changes: Changes | None = None) -> list[Finding]:
-    """Return what is wrong with a folder of BlazingMQ's files, or with a file of RocketMQ's properties."""
+    """The faults of a folder of BlazingMQ's files, or of a file of RocketMQ's properties."""
     return list(_blazingmq_findings(path, changes or {}) if path.is_dir() else _rocketmq_findings(path))
 
 
 def faults_with_store(path: Path, store: Path) -> list[Finding]:
-    """Return the faults that a configuration has with a store in another place than it says."""
+    """The faults that a configuration has with a store in another place."""
     from broker.bmq.assembly.checking import fault_of_store
 
     if not path.is_dir():
@@ -187,7 +187,7 @@ def faults_with_store(path: Path, store: Path) -> list[Finding]:
 
 
 def _ending(file: str, place: str, pem: str | Path | None) -> Iterator[Finding]:
-    """Yield a note on a file of certificates of which one ends soon; another finding says what cannot be read."""
+    """Yield a note on a file of certificates of which one expires soon; unreadable files have other findings."""
     from bmqctl.systems.checking.certificates import SOON_DAYS, days_until, end_of
 
     if pem is None:
@@ -202,7 +202,7 @@ def _ending(file: str, place: str, pem: str | Path | None) -> Iterator[Finding]:
 
 
 def summary_of(path: Path, changes: Changes | None = None) -> str:
-    """Say in a few words what a valid configuration is of. Raises `BadConfig` for one that is not."""
+    """A short description of a valid configuration. Raises `BadConfig` for another."""
     try:
         if not path.is_dir():
             config = load_rocketmq_config(path)
@@ -218,7 +218,7 @@ def summary_of(path: Path, changes: Changes | None = None) -> str:
 
 
 def settings_of(path: Path) -> list[Setting]:
-    """Return all settings in force, without secrets. Raises `BadConfig`."""
+    """All settings in force, without secrets. Raises `BadConfig`."""
     try:
         return list(_blazingmq_settings(load_broker_config(path)) if path.is_dir() else _rocketmq_settings(path))
     except (ConfigError, PropertyError, FormatError) as fault:
@@ -279,7 +279,7 @@ def _fault(fault: ConfigError) -> Finding:
 
 
 def _models(config: NodeConfig) -> Iterator[tuple[Path, type[Model], Model]]:
-    """Yield the files that can be read, with their models and what they hold."""
+    """Yield the readable files, with their models and contents."""
     assert config.directory is not None
     yield config.directory / _BROKER_FILE, Configuration, config.broker
     yield config.directory / _CLUSTERS_FILE, ClustersDefinition, config.clusters
@@ -304,7 +304,7 @@ def _blazingmq_settings(config: NodeConfig) -> Iterator[Setting]:
 
 
 def _flattened(path: str, value: Any, raw: Any) -> Iterator[tuple[str, Any, bool]]:
-    """Yield each value that has no parts with its JSON path, and whether the file has it, too."""
+    """Yield each scalar value with its JSON path, and whether the file has it, too."""
     if isinstance(value, dict) and value:
         for name, each in value.items():
             inner = raw.get(name, ...) if isinstance(raw, dict) else ...
@@ -318,7 +318,7 @@ def _flattened(path: str, value: Any, raw: Any) -> Iterator[tuple[str, Any, bool
 
 
 def fault_of_domain(name: str, text: bytes) -> str | None:
-    """Return what is wrong with the contents of a domain's file; None if nothing is."""
+    """The fault of a domain file's contents; None if there is none."""
     try:
         found = parse(DomainVariant, text, f"{name}.json")
     except ConfigError as fault:
@@ -332,7 +332,7 @@ def fault_of_domain(name: str, text: bytes) -> str | None:
 
 
 def _rocketmq_findings(file: Path) -> Iterator[Finding]:
-    # The modules that a broker starts with take as long to import as all of this module.
+    # The modules with which a broker starts take as long to import as all of this module.
     from broker.rocketmq.assembly.checking import faults_at_start, notes_at_start
 
     try:

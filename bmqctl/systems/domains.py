@@ -1,7 +1,7 @@
-"""The domains in the files of BlazingMQ's brokers: which there are, and new ones.
+"""The domains in the files of BlazingMQ's brokers: listing and creation.
 
 A place is the folder of a broker's configuration, a folder of such folders, as `start cluster` makes it, or the store
-of a node that was started without a configuration. Brokers read the file of a domain when a queue of it is opened.
+of a node that was started without a configuration. Brokers read a domain's file when one of its queues is opened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from broker.bmq.config.node import DOMAIN_NAME
 
 __all__ = ["BadDomain", "Domain", "Nodes", "create_domain", "domains_in", "holders_in"]
 
-# The name of a file has 255 bytes at most, and `.json` after it.
+# A file's name has at most 255 bytes, `.json` included.
 NAME_BYTES_MAX: Final = 250
 _NO_DOMAINS: Final = Definitions(BLAZINGMQ, {"domains": {}})
 _PAUSE_S: Final = 0.1
@@ -36,7 +36,7 @@ STORE_FILES: Final = "bmq_*.bmq_*"
 
 
 class BadDomain(Exception):
-    """A domain that cannot be made, or a place without a configuration; the text is one line with the remedy."""
+    """A domain that cannot be created, or a place without a configuration; one line with the remedy."""
 
 
 class Domain(NamedTuple):
@@ -111,7 +111,7 @@ def create_domain(
 
 
 def holders_in(place: Path) -> list[DefinitionHolder]:
-    """Return the folder of each node of a place, with the domains in its files. Raises `BadDomain`."""
+    """The folder of each node of a place, with the domains in its files. Raises `BadDomain`."""
     try:
         return [
             DefinitionHolder(
@@ -126,7 +126,7 @@ def holders_in(place: Path) -> list[DefinitionHolder]:
 
 
 class Nodes(NamedTuple):
-    """The nodes of a cluster: the one at `place`, and the others that it names; without a place there are none."""
+    """The nodes of a cluster: the one at `place`, and the others that it names; none without a place."""
 
     place: tuple[str, int] | None
     timeout_s: float
@@ -183,7 +183,7 @@ class Nodes(NamedTuple):
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file as a whole: a broker that reads meanwhile sees the old one or the new one."""
+    """Write a file atomically: a broker that reads meanwhile sees the old one or the new one."""
     new = file.with_suffix(".new")
     try:
         file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""The capabilities of a queue or a topic, which commands use without the system's name."""
+"""The capabilities of a queue or a topic, used by commands without the system's name."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class End(CarryEnd, Protocol):
         ...
 
     async def browse(self, reach: Reach, options: BrowseOptions, shown: Shown) -> Browsed:
-        """Show messages that the place holds. Raises `CannotBegin`."""
+        """Show stored messages. Raises `CannotBegin`."""
         ...
 
     async def find(self, reach: Reach, options: FindOptions, shown: Shown) -> Browsed:
-        """Show messages that the place holds and that are wanted. Raises `CannotBegin`."""
+        """Show the wanted ones of the stored messages. Raises `CannotBegin`."""
         ...
 
     def replay(self, reach: Reach) -> Replay:

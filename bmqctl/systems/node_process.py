@@ -31,7 +31,7 @@ LOG_NAME = "bmqbrkr.log"
 PID_NAME = "bmqbrkr.pid"
 ROCKETMQ_LOG_NAME = "bmqctl.log"
 
-# A bound on a start, an end or a line of the log that never comes: on a busy machine each takes many times as long.
+# A limit for a start, an end or a line of the log that never comes: a busy machine is many times slower.
 START_S: Final = 120.0
 
 
@@ -49,10 +49,10 @@ class NodeProcess:
 
     It ends with the process that started it, even if that is killed.
 
-    Without `config_dir` it is a single-node cluster with the sample domains. `port` is kept over restarts, so that
-    clients find the node again. `command` precedes `start node`: the program, if it is not this one.
-    `options` follow it; changes take effect at the next start.
-    `ready_s` is the time from the start of the process to the line that reports readiness, `ready_line`.
+    Without `config_dir` it is a single-node cluster with the sample domains. `port` stays over restarts, so that
+    clients find the node again. `command` precedes `start node`: the program, if it is not this one. `options` follow
+    it; changes take effect at the next start. `ready_s` is the time from the start of the process to the line that
+    reports readiness, `ready_line`.
     """
 
     log_name = LOG_NAME
@@ -135,7 +135,7 @@ class NodeProcess:
         self.ready_s = time.monotonic() - started
         if not self.ready_line:
             if not spoke:
-                # At once: what it still logs after the time would read as if it had been ready.
+                # Immediately: its later log would read as if it had been ready.
                 process.kill()
             code = self._end(signal.SIGTERM)
             what = f"the node ended with {code}" if spoke else f"the node was not ready in {self.timeout_s} s"
@@ -152,7 +152,6 @@ class NodeProcess:
         return self._end(signal.SIGKILL)
 
     def close(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop it if it is running."""
         if self._process is not None:
             self.stop(how)
 
@@ -161,20 +160,20 @@ class NodeProcess:
         self.stop(signal.SIGKILL)
 
     def restart(self, how: signal.Signals = signal.SIGTERM) -> Self:
-        """Stop it, and start it again on the same port and files."""
+        """Restart it on the same port and files."""
         self.stop(how)
         return self.start()
 
     def wait_for(self, text: str, timeout_s: float = START_S, skip: int = 0) -> str:
         """Wait for a line with `text` on stderr, which includes the log; return the first such line since the start.
 
-        The first `skip` lines are passed over: with the `log_length` of an earlier moment, those from before it.
+        Ignores the first `skip` lines: with an earlier `log_length`, those before that moment.
         """
         return self._console.wait_for(text, timeout_s, skip)
 
     @property
     def log_length(self) -> int:
-        """The number of lines on stderr up to this moment."""
+        """The number of lines on stderr so far."""
         return self._console.length()
 
     def rss_bytes(self) -> int:
@@ -182,11 +181,10 @@ class NodeProcess:
         return calls.HOST.anonymous_memory(self.pid)
 
     def cpu_s(self) -> float:
-        """The user and system time of all its threads up to this moment, in seconds."""
+        """The user and system time of all its threads so far, in seconds."""
         return calls.HOST.cpu_s(self.pid)
 
     def open_files(self) -> int:
-        """The number of the process's open descriptors."""
         return calls.HOST.open_files(self.pid)
 
     def __enter__(self) -> Self:
@@ -226,7 +224,7 @@ class NodeProcess:
 class ClusterProcess(NodeProcess):
     """`bmqctl start cluster` with `count` nodes in `data_dir`, which listen on `port` and those after it.
 
-    Otherwise like a node; each node's log is in its own folder.
+    Each node's log is in its own folder. Otherwise like a node.
     """
 
     def __init__(
@@ -272,8 +270,8 @@ class ProxyProcess(NodeProcess):
 class RocketProcess(NodeProcess):
     """`bmqctl start rocketmq`: a nameserver on `nameserver_port`, a broker on `port`, gRPC on `grpc_port`.
 
-    `remoting_port` is the one that is nameserver and broker. With 0 for one of the last two, it is not served.
-    Otherwise like a node.
+    `remoting_port` is both nameserver and broker. With 0 for one of the last two, it is not served. Otherwise like a
+    node.
     """
 
     log_name = ROCKETMQ_LOG_NAME
@@ -339,7 +337,7 @@ class RocketProxyProcess(NodeProcess):
 
     @property
     def nameserver(self) -> str:
-        """The address that clients of the remoting protocol are given as their nameserver, HOST:PORT."""
+        """The nameserver address for clients of the remoting protocol, HOST:PORT."""
         return f"{HOST}:{self.remoting_port}"
 
     @property
@@ -355,7 +353,7 @@ class RocketProxyProcess(NodeProcess):
 
 
 class ControllerProcess(NodeProcess):
-    """`bmqctl start rocketmq-controller`. `peers` are all controllers as the option has them; None for a single one."""
+    """`bmqctl start rocketmq-controller`. `peers` are all controllers in the option's form; None for a single one."""
 
     log_name = ROCKETMQ_LOG_NAME
 

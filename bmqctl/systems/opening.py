@@ -44,14 +44,14 @@ def open_end(text: str, broker: str, group: str = DEFAULT_GROUP, *, may_lack_top
 
 
 def open_broker(host: str, port: int) -> End:
-    """Return the place of all queues at a broker of BlazingMQ, to which a replay posts each message as its own."""
+    """The place of all queues at a BlazingMQ broker, to which a replay posts each message as its own."""
     from bmqctl.systems.blazingmq.end import QueueEnd
 
     return QueueEnd(host, port, "")
 
 
 def open_cluster(options: ClusterOptions) -> Cluster:
-    """Return the cluster that options name, by default BlazingMQ's on this host. Raises `CannotBegin`."""
+    """The cluster that options name, by default BlazingMQ's on this host. Raises `CannotBegin`."""
     if options.names_rocketmq:
         from bmqctl.systems.rocketmq.cluster import RocketMQCluster
 
@@ -62,7 +62,7 @@ def open_cluster(options: ClusterOptions) -> Cluster:
 
 
 def open_clusters(options: ClusterOptions) -> list[Cluster]:
-    """Return the clusters that options name, one of each system at most. Raises `CannotBegin`."""
+    """The clusters that options name, at most one of each system. Raises `CannotBegin`."""
     found = []
     if options.broker:
         found.append(open_cluster(replace(options, is_rocketmq=False, nameservers=None, controllers=None)))
@@ -72,7 +72,7 @@ def open_clusters(options: ClusterOptions) -> list[Cluster]:
 
 
 def open_administration(options: ClusterOptions) -> ClusterAdministration:
-    """Return the administration of a cluster, by default RocketMQ's on this host. Raises `CannotBegin`."""
+    """The administration of a cluster, by default RocketMQ's on this host. Raises `CannotBegin`."""
     if options.broker and not options.names_rocketmq:
         from bmqctl.systems.blazingmq.administration import BlazingMQAdministration
 
@@ -83,7 +83,7 @@ def open_administration(options: ClusterOptions) -> ClusterAdministration:
 
 
 def open_folder(config: Path) -> DefinitionHolder:
-    """Return the folder of a BlazingMQ broker's configuration. Raises `BadDefinitions`."""
+    """The folder of a BlazingMQ broker's configuration. Raises `BadDefinitions`."""
     from bmqctl.systems.administration import DefinitionHolder
     from bmqctl.systems.definitions.blazingmq import read_domains, write_domains
 

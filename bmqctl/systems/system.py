@@ -1,4 +1,4 @@
-"""The capabilities of a system's cluster, which commands use without the system's name."""
+"""The capabilities of a system's cluster, used by commands without the system's name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The options that name a cluster: a node of BlazingMQ's, or what RocketMQ's has, by default on this host."""
+    """The options that name a cluster: a node of BlazingMQ's, or processes of RocketMQ's, by default on this host."""
 
     broker: str | None = None
     is_rocketmq: bool = False
@@ -55,7 +55,7 @@ class Cluster(Protocol):
 
     @property
     def place(self) -> str:
-        """The addresses that are asked first."""
+        """The addresses asked first."""
         ...
 
     def status(self) -> Views:
@@ -67,7 +67,7 @@ class Cluster(Protocol):
         ...
 
     def measure(self) -> Measured:
-        """Measure what is checked."""
+        """Measure the values to check."""
         ...
 
     def watcher(self) -> Watcher:
@@ -75,5 +75,5 @@ class Cluster(Protocol):
         ...
 
     def bundle(self, archive: Archive) -> None:
-        """Add the answers of all nodes to an archive, or the reasons why there are none."""
+        """Add the answers of all nodes to an archive, or the reasons for their absence."""
         ...

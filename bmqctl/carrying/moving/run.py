@@ -174,7 +174,7 @@ async def waiting(source: At, options: CarryOptions) -> int | None:
 async def rehearse(source: At, destination: At, options: CarryOptions) -> SourceContents:
     """Examine the messages to carry, and change nothing. Raises `CannotBegin`.
 
-    A BlazingMQ broker lists messages without their properties, so an expression selects among all of them. A topic's
+    A BlazingMQ broker lists messages without their properties, so the result ignores any expression. A topic's
     messages are read.
     """
     check(source, destination, options)

@@ -1,6 +1,6 @@
-"""Messages on their way to a topic: their bytes, and the decisions where each goes, when, and for how long.
+"""Outgoing messages of a topic: their bytes, and the decisions where, when and for how long to send them.
 
-This is without I/O: `Outbox` takes the queues, the answers and the time, and returns the requests to send.
+No I/O: `Outbox` takes the queues, the answers and the time, and returns the requests to send.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from formats.schema import Buffer
 __all__ = ["Fate", "Item", "Options", "Outbox", "Request", "Settled", "Verdict", "encode_message", "verdict_of"]
 
 SHARDING_KEY: Final = "__SHARDINGKEY"
-# A batch is stored as a whole, so it is to be no larger than a broker takes as one message (4 MiB unless configured).
+# A batch is stored as a whole, so it must not exceed a broker's limit of one message (4 MiB unless configured).
 _BATCH_COUNT: Final = 128
 _BATCH_SIZE: Final = 512 << 10
-# Bytes that the header of a frame may take, beside the properties.
+# Bytes for a frame's header besides the properties.
 _HEADER_SIZE: Final = 64 << 10
 _SECOND_NS: Final = 1_000_000_000
-# How long a broker that failed is passed over if there is another, and how long a queue of its is left alone.
+# Times for which a failed broker is avoided if there is another, and one of its queues is left alone.
 _AVOID_NS: Final = 2 * _SECOND_NS
 _PAUSE_NS: Final = _SECOND_NS // 5
 
@@ -50,7 +50,7 @@ class Options(NamedTuple):
 
 
 def encode_message(payload: Buffer, options: Options, unique_id: str) -> BatchMessage:
-    """Make a message. Raises `ValueError` for what cannot be one."""
+    """Make a message. Raises `ValueError` if it is invalid."""
     body = payload if type(payload) is bytes else bytes(memoryview(payload))
     if not body:
         raise ValueError("a message of RocketMQ has a payload")
@@ -66,7 +66,7 @@ def encode_message(payload: Buffer, options: Options, unique_id: str) -> BatchMe
 
 
 def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """The application's properties. Raises `ValueError` for what cannot be one."""
+    """The application's properties. Raises `ValueError` for invalid ones."""
     if not isinstance(properties, Mapping):
         raise ValueError(f"properties is {properties!r:.80}: expected a mapping by name")
     for name, value in properties.items():
@@ -78,7 +78,7 @@ def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _system_properties(options: Options) -> dict[str, str]:
-    """The properties that RocketMQ reads. Raises `ValueError` for options that cannot be."""
+    """The properties that RocketMQ reads. Raises `ValueError` for invalid options."""
     keys = [options.keys] if isinstance(options.keys, str) else list(options.keys)
     if any(not isinstance(key, str) or not key or " " in key for key in keys):
         raise ValueError("a key is a text, is not empty and has no spaces")
@@ -103,7 +103,7 @@ def _system_properties(options: Options) -> dict[str, str]:
 
 
 def _priority_text(options: Options) -> str:
-    """The priority as a property. Raises `ValueError` for one that cannot be, or that brokers would ignore."""
+    """The priority as a property. Raises `ValueError` for one that is invalid, or that brokers would ignore."""
     check_whole("priority", options.priority, 0, INT_MAX)
     if options.delay_level or options.deliver_at is not None or options.sharding_key:
         raise ValueError("a message with a priority has no delay, no time of delivery and no sharding key")
@@ -111,7 +111,7 @@ def _priority_text(options: Options) -> str:
 
 
 class Item:
-    """A message that is not settled. `receiver` takes its end.
+    """An unsettled message, whose end `receiver` gets.
 
     It is sent again until `until_ns`, and waits for its first attempt until `first_until_ns`, if that is later.
     """
@@ -144,13 +144,13 @@ class Item:
         self.until_ns = until_ns
         self.given_up_ns = max(until_ns, first_until_ns)
         self.size = len(message.body) + len(message.properties)
-        # Brokers take no batches with delayed messages, and store all messages of a batch in one queue.
+        # Brokers refuse batches with delayed messages, and store all messages of a batch in one queue.
         self.waits_alone = bool(options.delay_level) or options.deliver_at is not None or options.priority is not None
         self.may_be_stored = False
 
 
 class Request(NamedTuple):
-    """Messages for a queue, to be sent in one request."""
+    """Messages for a queue, sent in one request."""
 
     queue: Queue
     items: list[Item]
@@ -175,14 +175,12 @@ class Fate(Enum):
 
 
 class Settled(NamedTuple):
-    """A message whose fate is known."""
-
     item: Item
     fate: Fate
     reason: str
 
 
-# Stored, but not as safely as the broker is configured to.
+# Stored, but less safely than configured.
 _STORED: Final = frozenset(
     {
         ResponseCode.SUCCESS,
@@ -196,7 +194,7 @@ _NOT_HERE: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT
 
 
 def verdict_of(code: int) -> Verdict:
-    """The meaning of an answer's code. Unknown codes are taken for temporary faults."""
+    """The meaning of an answer's code. Unknown codes count as temporary faults."""
     if code in _STORED:
         return Verdict.STORED
     if code in _ILLEGAL:
@@ -205,10 +203,10 @@ def verdict_of(code: int) -> Verdict:
 
 
 class Outbox:
-    """The messages of a producer that are not settled.
+    """The unsettled messages of a producer.
 
-    Those without a sharding key go to all queues in turn, but not to a broker that has just failed if there is another.
-    Those with one go to the queue that the key chooses, in their order, one request at a time. `turn` chooses the first
+    Those without a sharding key go to all queues in turn, avoiding a broker that has just failed if there is another.
+    Those with one go to the queue that the key chooses, in order, one request at a time. `turn` chooses the first
     queue: as in the original's client (ThreadLocalIndex) it is random, so that programs that post one message each use
     all queues.
     """
@@ -219,26 +217,25 @@ class Outbox:
         self._queues: Sequence[Queue] = ()
         self._turn = turn
         self._waiting: deque[Item] = deque()
-        # By sharding key: what waits; and the keys with a request on its way.
+        # By sharding key: waiting messages; and the keys with a request in flight.
         self._lanes: dict[str, deque[Item]] = {}
         self._busy: set[str] = set()
-        # On their way, in their order.
+        # In flight, in order.
         self._asked: dict[Item, None] = {}
         self._is_over = False
         self._avoided: dict[str, int] = {}
-        # Brokers that do not take the topic's messages.
+        # Brokers that refuse the topic's messages.
         self._refused: set[str] = set()
         self._last_reason = "no broker has answered"
 
     def route(self, queues: Iterable[Queue]) -> None:
-        """Take the queues that can be written."""
+        """Take the writable queues."""
         self._queues = tuple(queues)
         names = {queue.broker_name for queue in self._queues}
         self._refused &= names
         self._avoided = {name: until for name, until in self._avoided.items() if name in names}
 
     def put(self, item: Item) -> None:
-        """Take a message."""
         self.count += 1
         self.size += item.size
         if item.sharding_key is None:
@@ -247,7 +244,7 @@ class Outbox:
             self._lanes.setdefault(item.sharding_key, deque()).append(item)
 
     def requests(self, now_ns: int) -> list[Request]:
-        """Take out what can be sent now."""
+        """Take out the messages that can be sent now."""
         if not self._queues or self._is_over:
             return []
         found: list[Request] = []
@@ -267,14 +264,14 @@ class Outbox:
         return found
 
     def due_ns(self, now_ns: int) -> int | None:
-        """The time at which there may be something to do although nothing has happened; None if nothing waits."""
+        """The time of the next action without an event; None if nothing waits."""
         if not self.count:
             return None
         later = [until for until in self._avoided.values() if until > now_ns]
         return min([now_ns + _SECOND_NS, *later])
 
     def answered(self, request: Request, verdict: Verdict, reason: str, now_ns: int) -> list[Settled]:
-        """Take an answer, or the lack of one; return the messages that are settled by it."""
+        """Take an answer, or its lack; return the messages that it settles."""
         if self._is_over:
             return []
         queue, items = request
@@ -299,7 +296,7 @@ class Outbox:
         return settled
 
     def expire(self, now_ns: int) -> list[Settled]:
-        """Give up the messages whose time is over; those on their way are not among them."""
+        """Give up the messages whose time is over, except those in flight."""
         settled: list[Settled] = []
         for waiting in (self._waiting, *self._lanes.values()):
             while waiting and waiting[0].given_up_ns <= now_ns:
@@ -309,7 +306,7 @@ class Outbox:
         return settled
 
     def give_up(self, reason: str) -> list[Settled]:
-        """Give up all messages for good; of those on their way nobody will know if they were stored."""
+        """Give up all messages for good; whether those in flight are stored stays unknown."""
         self._is_over = True
         for item in self._asked:
             item.may_be_stored = True
@@ -327,7 +324,7 @@ class Outbox:
     def _failed(self, request: Request, verdict: Verdict, now_ns: int) -> list[Settled]:
         queue, items = request
         if verdict is Verdict.ILLEGAL:
-            # The broker does not say which of them it was.
+            # The broker does not say which message it was.
             for item in items:
                 item.waits_alone = True
         elif verdict is Verdict.NOT_HERE:

@@ -48,12 +48,12 @@ _SENT = codec_of(SendMessageResponse)
 _SECOND_NS: Final = 1_000_000_000
 # Messages posted to a batch between two turns of other tasks.
 _TURN: Final = 128
-# Bound of the random number by which the first queue is chosen.
+# The limit of the random number that chooses the first queue.
 _TURNS: Final = 1 << 31
 
 
 class Sent(NamedTuple):
-    """The place of a stored message. `status` is SUCCESS, or the original's word for stored less safely than wished."""
+    """The place of a stored message. `status` is SUCCESS, or the original's word for less safe storage."""
 
     message_id: str
     broker: str
@@ -66,7 +66,7 @@ _Receiver = Receiver[Sent | PostFailed]
 
 
 class Posted:
-    """A message handed to the session; awaiting it gives its `Sent`, or raises `PostRefused` or `PostUncertain`."""
+    """A message handed to the session; awaiting it returns its `Sent`, or raises `PostRefused` or `PostUncertain`."""
 
     __slots__ = ("_answer", "_event", "_is_observed", "message_id")
 
@@ -97,7 +97,7 @@ class Posted:
         return self._answer
 
     def answered(self, answer: Sent | PostFailed) -> None:
-        """Take the answer; called by the producer."""
+        """Take the answer; the producer calls it."""
         self._answer = answer
         if self._event is not None:
             self._event.set()
@@ -128,7 +128,7 @@ class Batch:
         sharding_key: str | None = None,
         priority: int | None = None,
     ) -> str:
-        """Post a message as soon as there is room, and return its id; its answer is not waited for."""
+        """Post a message as soon as there is room, and return its id without waiting for its answer."""
         if self.posted % _TURN == _TURN - 1:
             await checkpoint()
         options = Options(properties, tag, keys, sharding_key=sharding_key, priority=priority)
@@ -137,7 +137,7 @@ class Batch:
         return message_id
 
     def answered(self, answer: Sent | PostFailed) -> None:
-        """Take an answer; called by the producer."""
+        """Take an answer; the producer calls it."""
         if isinstance(answer, PostFailed):
             self.failures.append(answer)
         else:
@@ -224,7 +224,7 @@ class Producer:
         sharding_key: str | None = None,
         priority: int | None = None,
     ) -> Posted:
-        """Post a message as soon as there is room; its answer is to be awaited later, or not at all."""
+        """Post a message as soon as there is room; its answer may be awaited later, or not at all."""
         posted = Posted()
         options = Options(properties, tag, keys, delay_level, deliver_at, sharding_key, priority)
         posted.message_id = await self.put(payload, options, posted)
@@ -242,7 +242,7 @@ class Producer:
         return batch.posted
 
     async def put(self, payload: Buffer, options: Options, receiver: _Receiver) -> str:
-        """Hand over a message as soon as there is room, and return its id; `receiver` takes the answer."""
+        """Hand over a message as soon as there is room, and return its id; `receiver` gets the answer."""
         spans = self._cluster.spans
         if spans is None:
             return await self._put(payload, options, receiver)
@@ -279,7 +279,7 @@ class Producer:
             await self._answered.wait()
 
     def end(self) -> None:
-        """Give up what is not answered; called by the session at its end."""
+        """Give up unanswered messages; the session calls it at its end."""
         self._is_ended = True
         self._settle(self._outbox.give_up("the session has ended"), None)
         self._room.release()
@@ -287,12 +287,12 @@ class Producer:
     # Sending
 
     async def find_queues(self) -> None:
-        """Ask for the topic's queues. Raises one of `FAULTS`, also if none can be written."""
+        """Ask for the topic's queues. Raises one of `FAULTS`, also if none is writable."""
         route = await self._cluster.route(self.topic, makes=True)
         self._outbox.route(route.to_write(self.topic))
 
     async def run(self) -> None:
-        """Send what is posted, until the session ends."""
+        """Send posted messages until the session ends."""
         while True:
             now_ns = time.monotonic_ns()
             self._settle(self._outbox.expire(now_ns), None)
@@ -307,7 +307,7 @@ class Producer:
                     await self._wanted.wait()
 
     async def _carry_out(self, request: Request) -> None:
-        """Send a request, and hand its answer to the outbox; after a failure, ask for the topic's queues again."""
+        """Send a request, and pass its answer to the outbox; after a failure, ask for the topic's queues again."""
         address = request.queue.address
         try:
             link = await self._cluster.link_to(address)
@@ -337,7 +337,7 @@ class Producer:
         return await link.call(RequestCode.SEND_BATCH_MESSAGE, fields, self._cluster.timeout_s, body)
 
     async def look_again(self) -> None:
-        """Ask for the topic's queues again, unless that is done already."""
+        """Ask for the topic's queues again, unless that is in progress."""
         if self._is_looking:
             return
         self._is_looking = True
@@ -380,7 +380,7 @@ def _read(answer: Sent | PostFailed) -> tuple[str, str]:
 
 
 def _places(request: Request, answer: Frame) -> list[Sent]:
-    """The places of the messages of a request that was carried out; those of a batch are neighbours."""
+    """The places of a successful request's messages; those of a batch are consecutive."""
     header = _SENT.read(answer.ext_fields)
     status = code_name(answer.code)
     broker = request.queue.broker_name

@@ -1,4 +1,4 @@
-"""The progress in a queue that is consumed, without I/O."""
+"""The progress of a consumer in a queue, without I/O."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["Progress"]
 
 
 class Progress:
-    """The messages of a queue that were taken, and those among them that are settled.
+    """The messages taken from a queue, and the settled ones among them.
 
-    `offset` is that of the next message to take; what is before `settled_offset` is settled.
+    `offset` is that of the next message to take; all before `settled_offset` are settled.
     """
 
     def __init__(self, offset: int) -> None:
@@ -21,15 +21,14 @@ class Progress:
 
     @property
     def settled_offset(self) -> int:
-        """The offset of the first message that is not settled."""
+        """The offset of the first unsettled message."""
         return next(iter(self._unsettled), self.offset)
 
     def took(self, offsets: Sequence[int], next_offset: int) -> None:
-        """Note messages that were taken, in their order, and the offset after them."""
+        """Note messages taken, in order, and the offset after them."""
         for offset in offsets:
             self._unsettled[offset] = None
         self.offset = next_offset
 
     def settle(self, offset: int) -> None:
-        """Note that a message is settled."""
         self._unsettled.pop(offset, None)

@@ -1,4 +1,4 @@
-"""Messages that a consumer sends back: each until its broker has taken it."""
+"""Messages that a consumer sends back, each until its broker accepts it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["PAUSE_S", "Returns"]
 
 log = logging.getLogger("bmqctl.client")
 
-# Between two attempts to do what has failed.
+# Between two attempts.
 PAUSE_S: Final = 0.5
 
 M = TypeVar("M")
 
 
 class Returns(Generic[M]):
-    """The messages that are to be sent back, with their delay levels; `send` does it, or raises one of `FAULTS`."""
+    """The messages to send back, with their delay levels; `send` does so, or raises one of `FAULTS`."""
 
     def __init__(self, send: Callable[[M, int], Awaitable[None]]) -> None:
         self._send = send
@@ -30,12 +30,10 @@ class Returns(Generic[M]):
         self._wanted = anyio.Event()
 
     def add(self, message: M, delay_level: int) -> None:
-        """Take a message."""
         self._waiting.append((message, delay_level))
         self._wanted.set()
 
     async def run(self) -> None:
-        """Send back what comes."""
         while True:
             if not self._waiting:
                 self._wanted = anyio.Event()
@@ -44,7 +42,7 @@ class Returns(Generic[M]):
                 await anyio.sleep(PAUSE_S)
 
     async def carry_out(self) -> bool:
-        """Try to send each message back; return False if some have to be tried again."""
+        """Try to send each message back; return False if some must be tried again."""
         for _ in range(len(self._waiting)):
             message, delay_level = self._waiting[0]
             try:

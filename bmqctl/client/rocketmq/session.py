@@ -76,10 +76,9 @@ async def connect(
 
     `credentials` are an access key and its secret, with which requests are signed. `tls` is a file with the
     certificates, in PEM, of the authorities to trust, or a context; without it the connections are plain. `timeout_s`
-    is for connecting and for each request. A post that no broker takes is tried again for `retry_s`, which may be 0:
-    it is tried once then. A post waits while
-    `window` posts to its topic have no answer, or these have more than `buffer_size` bytes. `tracing`, a
-    `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
+    is for connecting and for each request. A post that no broker accepts is tried again for `retry_s`; 0 means once. A
+    post waits while `window` posts to its topic have no answer, or these have more than `buffer_size` bytes. `tracing`,
+    a `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
 
     Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an argument that is invalid or out of
     its range.
@@ -94,7 +93,7 @@ async def connect(
     check_spans(tracing)
     options = ClusterOptions(timeout_s, _context(tls), keys, tracing)
     async with open_task_group() as outer:
-        # The session has to be ended on its connections: cancellation from outside does not reach its tasks.
+        # The session must be ended on its connections: cancellation from outside does not reach its tasks.
         inner, scope = await outer.start(_run_tasks)
         cluster = Cluster(nameservers, options, inner)
         session = Session(cluster, SessionOptions(window, buffer_size, retry_s))
@@ -136,7 +135,7 @@ class Session:
         self._options = options
         self._producers: list[Producer] = []
         self._consumers: dict[str, Consumer | SimpleConsumer] = {}
-        # Groups that are being joined.
+        # Groups being joined.
         self._joining: set[str] = set()
         self._is_ended = False
 
@@ -146,9 +145,8 @@ class Session:
     async def producer(self, topic: str, *, group: str = "bmqctl-producers") -> Producer:
         """Make a producer of a topic, which lasts as long as the session.
 
-        A topic that nobody knows is made by the first message, if the brokers are configured to. Raises
-        `RequestRefused` if there is no broker for the topic, or none of its queues can be written, and `ValueError` for
-        a name that brokers refuse.
+        The first message creates an unknown topic, if the brokers are configured so. Raises `RequestRefused` if there
+        is no broker for the topic, or none of its queues is writable, and `ValueError` for a name that brokers refuse.
         """
         self._check_open()
         check_topic(topic)
@@ -188,12 +186,12 @@ class Session:
     ) -> Consumer:
         """Join a consumer group of a topic.
 
-        The members of a group share the queues of the topic, those with other clients, too. They get the messages with
+        The members of a group, those with other clients, too, share the queues of the topic. They get the messages with
         any of the `tags`, `"A || B"`, or with properties for which the expression `sql` is true; all members of a group
-        have to ask for the same. A group that has no offsets begins after the last message, with `from_start` at the
-        first, or with `since` at the first that was stored then or later. With `broadcast` each member gets all
-        messages from then on, and nothing is committed. No more come while `max_unconfirmed_messages` or
-        `max_unconfirmed_bytes` are neither confirmed nor rejected.
+        must use the same filter. A group without offsets begins after the last message, with `from_start` at the first,
+        or with `since` at the first stored then or later. With `broadcast` each member gets all messages from then on,
+        and nothing is committed. No more come while `max_unconfirmed_messages` or `max_unconfirmed_bytes` are neither
+        confirmed nor rejected.
 
         Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
         argument that is invalid or out of its range, or if the session is in the group already.
@@ -228,12 +226,12 @@ class Session:
         hidden_s: float = 60.0,
         attempts_max: int = 16,
     ) -> SimpleConsumer:
-        """Join a consumer group of a topic, to ask for messages when there is work to do for some.
+        """Join a consumer group of a topic, to ask for messages on demand.
 
         The brokers hand out each message to one consumer of the group, and hide it from the others for `hidden_s`
         seconds; it is delivered again after that unless it is confirmed. A message that was delivered `attempts_max`
-        times goes to the dead letters of the group. `tags`, `sql` and `from_start` are those of `consume`; a group
-        should have consumers of one kind only.
+        times goes to the dead letters of the group. `tags`, `sql` and `from_start` are as for `consume`; a group should
+        have consumers of one kind only.
 
         Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
         argument that is invalid or out of its range, or if the session is in the group already.
@@ -248,7 +246,7 @@ class Session:
         return consumer
 
     async def stored_queues(self, topic: str) -> list[StoredQueue]:
-        """Look at the queues of a topic, whose messages can be read by their offsets.
+        """List the queues of a topic, whose messages can be read by their offsets.
 
         No group gets the messages, and nothing is committed. Raises `RequestRefused` if the topic is not known, or a
         broker does not answer.
@@ -275,7 +273,6 @@ class Session:
             raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
 
     async def _join(self, group: str, consumer: Consumer | SimpleConsumer) -> None:
-        """Join a group. Raises `RequestRefused`."""
         self._joining.add(group)
         try:
             await consumer.begin()
@@ -289,7 +286,7 @@ class Session:
     # For `connect`
 
     async def keep_alive(self) -> None:
-        """Ask for the routes again and tell the brokers of the session's groups, every 30 s."""
+        """Every 30 s, ask for the routes again and report the session's groups to the brokers."""
         while True:
             await anyio.sleep(HEARTBEAT_S)
             for producer in self._producers:
@@ -299,7 +296,7 @@ class Session:
             await self._cluster.beat()
 
     async def leave(self) -> None:
-        """End the session properly if that takes no longer than `Consumer.close` may, and at once otherwise."""
+        """End the session properly if that takes no longer than `Consumer.close` may, otherwise immediately."""
         self._is_ended = True
         with anyio.CancelScope(shield=True):
             async with anyio.create_task_group() as group:
@@ -311,7 +308,7 @@ class Session:
 
 
 def _access_keys(given: object) -> AccessKeys | None:
-    """Return the access keys of a session. Raises `ValueError` for what cannot be such."""
+    """Convert a session's access keys. Raises `ValueError` for invalid ones."""
     match given:
         case None:
             return None

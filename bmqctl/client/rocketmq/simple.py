@@ -1,7 +1,7 @@
-"""Consumers of a RocketMQ topic that ask for messages when they want some, and have no queues of their own.
+"""Consumers of a RocketMQ topic that ask for messages on demand, and have no queues of their own.
 
-The broker hides the messages that it hands out from the rest of the group for a while (POP). A message that is not
-confirmed by then is delivered again.
+The broker hides the messages that it hands out from the rest of the group for a time (POP). A message not confirmed by
+then is delivered again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from formats.rocketmq.remoting.receipts import Receipt, real_topic
 
 __all__ = ["HiddenMessage", "SimpleConsumer", "SimpleConsumerOptions"]
 
-# The time for which a broker without messages is asked before the topic's next one, which may have some.
+# How long a broker without messages is asked before the topic's next one, which may have some.
 TURN_S: Final = 1.0
 POLL_S_MAX: Final = 15.0
 PAUSE_S: Final = 0.1
@@ -117,9 +117,9 @@ class HiddenMessage(Content):
         await self._consumer.acknowledge(self)
 
     async def hide(self, seconds: float) -> None:
-        """Hide the message for this time from now on, instead of the former one; with 0 it is delivered again soon.
+        """Hide the message for this time from now on, instead of the former one; 0 has it delivered again soon.
 
-        Raises `RequestRefused` like `confirm`, and `ValueError` for a time that is not from 0 to three days.
+        Raises `RequestRefused` like `confirm`, and `ValueError` for a time outside 0 to three days.
         """
         check_hidden_s("seconds", seconds)
         await self._consumer.hide(self, _milliseconds(seconds))
@@ -185,8 +185,8 @@ class SimpleConsumer:
     async def receive(self, count_max: int = 16, *, wait_s: float = 15.0) -> list[HiddenMessage]:
         """Wait up to `wait_s` for messages and return them, at most `count_max`, which is at most 32.
 
-        If the call is cancelled while messages are on their way, they stay hidden for their time, and come again then.
-        Raises `RequestRefused` if no broker of the topic answers.
+        If the call is cancelled with messages in flight, they stay hidden for their time, and come again then. Raises
+        `RequestRefused` if no broker of the topic answers.
         """
         check_whole("count_max", count_max, 1, MESSAGES_MAX)
         check_seconds("wait_s", wait_s, is_zero_allowed=True)
@@ -194,7 +194,7 @@ class SimpleConsumer:
             raise ConsumerClosed(f"the consumer in {self} is closed")
         await checkpoint()
         deadline = anyio.current_time() + wait_s
-        # At first each broker tells what it has already.
+        # First ask each broker without waiting.
         poll_s = 0.0
         while True:
             began = anyio.current_time()
@@ -204,14 +204,14 @@ class SimpleConsumer:
             if found or left_s <= 0:
                 return found
             if poll_s and anyio.current_time() - began < PAUSE_S:
-                # A broker with too many requests that wait answers at once.
+                # A broker with too many waiting requests answers immediately.
                 await anyio.sleep(min(PAUSE_S, left_s))
             poll_s = POLL_S_MAX if len(brokers) == 1 else TURN_S
 
     async def _ask(
         self, brokers: list[tuple[str, str]], count_max: int, poll_s: float, deadline: float
     ) -> list[HiddenMessage]:
-        """Ask brokers one after the other until one has messages. Raises `RequestRefused` if none of them answers."""
+        """Ask brokers in turn until one has messages. Raises `RequestRefused` if none of them answers."""
         faults: list[Exception] = []
         self._turn += 1
         for number in range(len(brokers)):
@@ -275,7 +275,7 @@ class SimpleConsumer:
         """Return False for a message that is not for the program, and settle it. Raises one of `FAULTS`."""
         tags = self._subscription.tags_set
         if tags and message.tag not in tags:
-            # The broker compares hashes only.
+            # The broker compares only hashes.
             await self._acknowledge(message)
             return False
         if message.attempt > self._options.attempts_max:
@@ -286,7 +286,7 @@ class SimpleConsumer:
     # The fate of messages
 
     async def acknowledge(self, message: HiddenMessage) -> None:
-        """Confirm a message; called by it."""
+        """Confirm a message; the message calls it."""
         self._check(message)
         try:
             await self._acknowledge(message)
@@ -294,7 +294,7 @@ class SimpleConsumer:
             raise RequestRefused(f"{self}: {words_of(fault)}") from None
 
     async def hide(self, message: HiddenMessage, milliseconds: int) -> None:
-        """Hide a message for another time; called by it."""
+        """Hide a message for another time; the message calls it."""
         self._check(message)
         receipt = message.receipt
         asked_at = anyio.current_time()
@@ -324,7 +324,7 @@ class SimpleConsumer:
         await self._call(receipt, RequestCode.ACK_MESSAGE, _ACK.write(header), "is not confirmed")
 
     async def _bury(self, message: HiddenMessage) -> None:
-        """Have a message stored with the dead letters of the group, and confirm it then."""
+        """Have a message stored with the group's dead letters, then confirm it."""
         topic, _ = self._place(message.receipt)
         header = ConsumerSendMessageBackRequest(
             message.record.physical_offset, self.group, _DEAD, message.message_id, topic, max_reconsume_times=0
@@ -335,7 +335,7 @@ class SimpleConsumer:
         await self._acknowledge(message)
 
     def _place(self, receipt: Receipt) -> tuple[str, int]:
-        """The topic and the queue that a message is in, which may be those of the group's retries."""
+        """The topic and the queue of a message, which may be the group's retry topic."""
         return real_topic(self.topic, self.group, receipt.kind), receipt.queue_id
 
     async def _call(self, receipt: Receipt, code: int, fields: Mapping[str, str], what: str) -> Frame:
@@ -359,12 +359,12 @@ class SimpleConsumer:
             if refusal is not None:
                 raise refusal
         except BaseException:
-            # Brokers may have heard of this member.
+            # Brokers may know this member.
             await self.close()
             raise
 
     def look_again(self) -> None:
-        """Ask for the brokers of the topic again before the next request."""
+        """Ask for the topic's brokers again before the next request."""
         self._is_stale = True
 
     async def close(self) -> None:

@@ -1,1 +1,1 @@
-"""BlazingMQ, as the tools ask it."""
+"""BlazingMQ, as the tools query it."""

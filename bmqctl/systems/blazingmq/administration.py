@@ -1,4 +1,4 @@
-"""A cluster of BlazingMQ, as it is administered: by files, which the refusals name."""
+"""Administration of a BlazingMQ cluster, which is by files: refusals name them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHERE: Final = {
 
 
 class BlazingMQAdministration:
-    """Refuses each request, and says which file or command does what it asks for."""
+    """Refuses each request, and names the file or command for it."""
 
     def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
         raise Unanswered(_WHERE[kinds[0]])

@@ -1,4 +1,4 @@
-"""A cluster of BlazingMQ, as commands ask it."""
+"""A cluster of BlazingMQ, as commands query it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT_BROKER: Final = "tcp://localhost:30114"
 
 
 class BlazingMQCluster:
-    """A cluster, by one of its nodes. Raises `CannotBegin` for what is no address."""
+    """A cluster, by one of its nodes. Raises `CannotBegin` for an invalid address."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self.place = options.broker or DEFAULT_BROKER
@@ -131,7 +131,7 @@ def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
 
 
 def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
-    """Return the number of records that a replica lacks, by its own answer: the primary does not know of each."""
+    """The number of records that a replica lacks, by its own answer: the primary does not know of each."""
     if own is None:
         return "unreachable"
     records = records_behind(primary, own)

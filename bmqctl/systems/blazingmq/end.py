@@ -1,4 +1,4 @@
-"""Queues of BlazingMQ, as the places that messages are carried from and to."""
+"""Queues of BlazingMQ, as sources and destinations of messages."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ log = logging.getLogger("bmqctl.carrying.messages")
 
 
 class QueueEnd(BlazingEnd):
-    """A queue of BlazingMQ, or an app of one, and its broker."""
+    """A queue of BlazingMQ, or one of its apps, and its broker."""
 
     __slots__ = ()
 
-    # A queue has one order, its broker is named apart from it, and it is not spread by a property.
+    # A queue has one order, its URI does not name its broker, and no property spreads it.
     has_queues: Final = False
     names_broker: Final = False
     key: Final = ""
@@ -88,7 +88,7 @@ class QueueEnd(BlazingEnd):
         except BadAddress as fault:
             raise BadBridge(str(fault)) from None
 
-    # As one end of a bridge, a copy or a move
+    # As an end of a bridge, a copy or a move
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -149,7 +149,7 @@ class QueueEnd(BlazingEnd):
             raise CannotBegin(f"{self}: {fault}") from None
 
     async def _ask(self, question: Callable[[str, int, Asking, QueueUri], T], means: Means) -> T:
-        """Ask the broker in a thread; `question` takes its host and port, the way to ask, and the queue."""
+        """Ask the broker in a thread; `question` takes its host and port, the options, and the queue."""
         work = partial(question, self.host, self.port, _asking(means), parse_uri(self.uri))
         return await trio.to_thread.run_sync(work)
 
@@ -174,7 +174,7 @@ class QueueEnd(BlazingEnd):
                 self.uri, read=True, max_unconfirmed_messages=options.unconfirmed_max, subscriptions=wanted
             )
             if parse_uri(self.uri).app_id:
-                # A broker opens a queue for an app that it does not have, and delivers nothing.
+                # A broker opens a queue for an unknown app, and delivers nothing.
                 try:
                     await self._ask(check_app, self.means(reach))
                 except UnknownApp as fault:
@@ -203,7 +203,7 @@ class QueueEnd(BlazingEnd):
     def _read(
         self, options: BrowseOptions, host: str, port: int, asking: Asking, queue: QueueUri
     ) -> tuple[Listing, list[Received | str]]:
-        """Read messages at the primary of the queue, or why one cannot be read. Raises `AdminLost` or `Refused`."""
+        """Read messages at the queue's primary, or reasons for unreadable ones. Raises `AdminLost` or `Refused`."""
         place = _primary_place(host, port, asking, queue)
         listing = list_messages(partial(asking.client, *place), self.uri, options.offset or 0, options.count)
         with asking.client(*place) as client:
@@ -243,7 +243,7 @@ class QueueEnd(BlazingEnd):
         asking: Asking,
         queue: QueueUri,
     ) -> list[Received | str]:
-        """Look for messages at the primary of the queue. Raises `AdminLost` or `Refused`."""
+        """Search for messages at the queue's primary. Raises `AdminLost` or `Refused`."""
         found: list[Received | str] = []
         place = _primary_place(host, port, asking, queue)
         with asking.client(*place) as client:
@@ -288,7 +288,6 @@ class QueueEnd(BlazingEnd):
             yield session
 
     def replay(self, reach: Reach) -> QueueReplay:
-        """Make the destination of a replay."""
         from bmqctl.carrying.replay.post import QueueReplay
 
         return QueueReplay(self, reach)
@@ -300,15 +299,13 @@ class QueueEnd(BlazingEnd):
         return explain(self, reach)
 
 
-# Messages of a queue that are listed at once.
+# Messages of a queue listed at a time.
 _LISTED_MAX: Final = 1_000
-# What only messages of RocketMQ have, where nothing is given.
+# Defaults of the fields that only RocketMQ's messages have.
 _NOTHING_MORE: Final = Outgoing(b"")[2:]
 
 
 class _QueueSink:
-    """A queue that messages are posted to."""
-
     failed = PostFailed
     uncertain = PostUncertain
 
@@ -320,14 +317,12 @@ class _QueueSink:
         if message._replace(delay_s=message.delay_s or None)[2:] != _NOTHING_MORE:
             raise BadInput("messages of BlazingMQ have no tag, keys, sharding key, delay and priority: use properties")
         sent = await self._queue.send(message.payload, message.properties, compress=self._compress)
-        # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
+        # Look at the answer, lest the library warn of a refusal that comes before it is awaited.
         _ = sent.ack
         return sent
 
 
 class _QueueFeed:
-    """A queue that is consumed."""
-
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
         self.read = of_queue
@@ -343,14 +338,14 @@ class _QueueFeed:
 
 
 def _primary_place(host: str, port: int, asking: Asking, queue: QueueUri) -> tuple[str, int]:
-    """Return the address of the primary of a queue, by a node's word. Raises `AdminLost` or `Refused`."""
+    """The address of a queue's primary, from a node's answer. Raises `AdminLost` or `Refused`."""
     with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
     return (host, port) if primary is None else endpoint_parts(primary)
 
 
 def _values(message: Received) -> Values:
-    """Return the properties that expressions know."""
+    """The properties that expressions know."""
     return {each.name: each.value for each in message.properties if not isinstance(each.value, bytes)}
 
 
@@ -373,7 +368,6 @@ def _keeping(carriage: Carriage) -> Keeping:
 
 
 def _credentials(reach: Reach) -> Credentials | None:
-    """Make the credentials for a broker. Raises `CannotBegin`."""
     if reach.mechanism is not None:
         return Credentials(reach.mechanism, reach.data.encode(errors="surrogateescape"))
     if reach.data:

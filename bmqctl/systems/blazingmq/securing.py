@@ -18,7 +18,7 @@ _PASSWORD_BYTES = 24
 
 
 def credentials_file(directory: Path, user: str) -> Path:
-    """Return the file with the user's name and password, for `--authn-data-file` of `bmqctl context add`."""
+    """The file with the user's name and password, for `--authn-data-file` of `bmqctl context add`."""
     return directory / f"{user}.credentials"
 
 
@@ -26,8 +26,8 @@ class ClusterSecurity:
     """Security of a cluster in `directory`, whose nodes are the folders `nodes` and listen on `host`.
 
     With `uses_tls`, nodes speak TLS and prove their names to each other by certificates. With `user`, every peer must
-    authenticate: the user, who may do everything, and the nodes. Keys, passwords and configurations with passwords can
-    be read by their owner only.
+    authenticate: the user, who has all rights, and the nodes. Only the owner can read keys, passwords and
+    configurations with passwords.
     """
 
     def __init__(self, directory: Path, nodes: Sequence[str], host: str, *, uses_tls: bool, user: str | None) -> None:
@@ -41,7 +41,7 @@ class ClusterSecurity:
         self._authority: Certificate | None = None
 
     def app_config(self, node: Path) -> dict[str, Any]:
-        """Write the certificate of a node, before the first one also the authority and the user's credentials."""
+        """Write the certificate of a node, and before the first one the authority and the user's credentials."""
         node.mkdir(parents=True, exist_ok=True)
         members: dict[str, Any] = {}
         if self.uses_tls:

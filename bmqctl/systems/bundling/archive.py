@@ -1,4 +1,4 @@
-"""The archive: files in a folder of their own, and a manifest that names them and what is missing."""
+"""The archive: files in a folder of their own, and a manifest that names them and missing ones."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ _MEMORY_BYTES: Final = 4 << 20
 
 
 class Archive:
-    """A .tar.gz that is written as things are found; it has its name only when it is complete.
-
-    Only the user that writes it can read it.
-    """
+    """A .tar.gz that is written piece by piece, and gets its name when complete. Only its owner can read it."""
 
     def __init__(self, path: Path, redaction: Redaction) -> None:
         self.path = path
@@ -39,7 +36,7 @@ class Archive:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         self._partial = Path(name)
         self._file = os.fdopen(handle, "wb")
-        # Without a time, which a clock that is far off would not fit.
+        # Without a time, which a badly wrong clock might not fit.
         self._compressed = GzipFile("", "wb", 6, self._file, mtime=0)
         self._tar = tarfile.open(fileobj=self._compressed, mode="w")  # noqa: SIM115
 
@@ -57,7 +54,7 @@ class Archive:
             self._partial.unlink(missing_ok=True)
 
     def add_json(self, name: str, value: Any, note: str = "") -> None:
-        """Add a value as JSON, without secrets; one of too many levels or bytes is missing."""
+        """Add a value as JSON, without secrets; one of too many levels or bytes is noted as missing."""
         try:
             text = pretty(self.redaction.value(value), 1)
         except RecursionError:
@@ -66,7 +63,6 @@ class Archive:
         self._add(name, text.encode() + b"\n", note)
 
     def add_configuration(self, name: str, text: str, note: str = "") -> None:
-        """Add a configuration, without secrets."""
         try:
             text = self.redaction.configuration(text)
         except RecursionError:
@@ -90,11 +86,11 @@ class Archive:
 
     @property
     def is_whole(self) -> bool:
-        """True if nothing is missing but what is left out by design."""
+        """True if nothing is missing except by design."""
         return all(each["by_design"] for each in self.missing)
 
     def lack(self, name: str, reason: str, *, by_design: bool = False) -> None:
-        """Note that something is missing, and why: it could not be had, or `by_design` it is not taken along."""
+        """Note that something is missing, and why: it was not available, or left out `by_design`."""
         self.missing.append({"name": name, "reason": self.redaction.text(reason), "by_design": by_design})
 
     def complete(self, about: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The state of a BlazingMQ cluster, or of a proxy: the answers of its nodes to administration commands."""
+"""The state of a BlazingMQ cluster, or of a proxy: its nodes' answers to administration commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_CLUSTER: Final = (
 
 
 def add_cluster(archive: Archive, host: str, port: int, asking: Asking) -> None:
-    """Add the answers of a node, and of the nodes that it names; who does not answer is missing."""
+    """Add the answers of a node, and of the nodes that it names; silent ones are noted as missing."""
     others = _add_node(archive, host, port, asking)
     for endpoint in others[:NODES_MAX]:
         try:
@@ -111,6 +111,6 @@ def _add_answer(archive: Archive, folder: str, name: str, client: AdminClient, c
 
 
 def _safe(name: str) -> str:
-    """Return a name as one component of a path."""
+    """The name as one component of a path."""
     text = "".join(each if each.isalnum() or each in "._-" else "_" for each in name[:120])
     return text.lstrip(".") or "_"

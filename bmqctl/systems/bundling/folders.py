@@ -1,7 +1,7 @@
-"""The files of a node: its logs, its configuration, and the list of what is in its store.
+"""The files of a node: its logs, its configuration, and the list of its store.
 
-Others may write to the folders, and root often writes the bundle: a link in a broker's folder could add a file of
-another account to it. So only plain files are read, and no links out of the folder.
+Others may write to the folders, and root often writes the bundle: a link in a broker's folder could add another
+account's file. So only plain files are read, and no links out of the folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def files_of(folder: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:
-    """Yield all entries below a folder but folders, links included, by name; at most `ENTRIES_MAX` per folder."""
+    """Yield all entries below a folder except folders, links included, by name; at most `ENTRIES_MAX` per folder."""
     try:
         entries = sorted(islice(folder.iterdir(), ENTRIES_MAX))
     except OSError:
@@ -62,10 +62,10 @@ def files_of(folder: Path, depth: int = DEPTH_MAX) -> Iterator[Path]:
 
 
 def open_plain(path: Path, folder: Path | None = None) -> IO[bytes]:
-    """Open a plain file for reading. Raises `OSError`, whose `strerror` states the reason, for anything else.
+    """Open a plain file for reading. Raises `OSError`, whose `strerror` is the reason, for any other.
 
     With `folder`, the file must be in it after all links are followed, and a file with several hard links must have the
-    owner of the folder. The checks apply to the file that is opened, even if its name changes meanwhile.
+    owner of the folder. The checks apply to the opened file, even if its name changes meanwhile.
     """
     # Unlike Path.resolve, this raises no RuntimeError for a loop of links.
     place = Path(os.path.realpath(path))
@@ -98,7 +98,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def add_configuration(archive: Archive, path: Path) -> None:
-    """Add a file, or the files of a folder whose names end as those of configurations do."""
+    """Add a file, or the files of a folder with the suffixes of configurations."""
     if path.is_dir():
         found = list(islice(files_of(path), CONFIG_FILES_MAX + 1))
         if len(found) > CONFIG_FILES_MAX:
@@ -115,7 +115,7 @@ def add_configuration(archive: Archive, path: Path) -> None:
 
 
 def is_plain(path: Path) -> bool:
-    """Return whether a configuration, or each one in a folder, is a plain file that can be read."""
+    """Return whether a configuration, or each one in a folder, is a readable plain file."""
     folder = path if path.is_dir() else None
     try:
         for each in [path] if folder is None else files_of(path):
@@ -148,9 +148,9 @@ def _add_file(archive: Archive, name: str, path: Path, folder: Path | None = Non
 
 
 def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | None]:
-    """Return the logs of a node's folder, of named folders, and named logs; the newest are first.
+    """The logs of a node's folder, of named folders, and named logs, the newest first.
 
-    Maps each log to the folder out of which its links may not lead, or to None if the log itself was named.
+    Maps each log to the folder that its links may not leave, or to None if the log itself was named.
     """
     found: dict[Path, Path | None] = {}
     if folder is not None:
@@ -164,7 +164,7 @@ def logs_of(folder: Path | None, named: Iterable[Path]) -> dict[Path, Path | Non
 
 
 def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | None, bytes_max: int) -> None:
-    """Add the ends of logs, the newest first, until there are as many bytes as there may be."""
+    """Add the ends of logs, the newest first, up to `bytes_max`."""
     left = bytes_max
     for path, within in islice(logs.items(), LOGS_MAX):
         inside = folder is not None and path.is_relative_to(folder)
@@ -187,11 +187,11 @@ def add_logs(archive: Archive, logs: Mapping[Path, Path | None], folder: Path | 
 
 
 def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
-    """Yield the lines at the end of a file; of a longer one than any of a broker's, only the beginning."""
+    """Yield the lines at the end of a file; only the beginning of one longer than any of a broker's."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - bytes_max))
     is_inside = size > bytes_max
-    # Lines that are added meanwhile are not read.
+    # Lines added meanwhile are not read.
     while (left := size - file.tell()) > 0 and (line := file.readline(min(left, LINE_CHARS_MAX))):
         if not is_inside:
             yield line.decode("utf-8", "backslashreplace")
@@ -199,7 +199,7 @@ def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
 
 
 def add_store(archive: Archive, folder: Path) -> None:
-    """Add the list of a folder's files, with their sizes and times, and RocketMQ's tables of topics and groups."""
+    """Add the list of a folder's files, with sizes and times, and RocketMQ's tables of topics and groups."""
     rows = []
     for path in islice(files_of(folder), STORE_FILES_MAX):
         try:

@@ -1,4 +1,4 @@
-"""The removal of secrets from configurations, answers and logs, by their names, their forms and their values."""
+"""Removal of secrets from configurations, answers and logs, by name, form and value."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bmqctl.common.pretty import pretty
 __all__ = ["REDACTED", "Redaction", "has_private_key"]
 
 REDACTED: Final = "REDACTED"
-# Shorter values are not looked for elsewhere: they occur by chance.
+# Shorter values are not sought elsewhere: they occur by chance.
 VALUE_CHARS_MIN: Final = 6
 VALUES_MAX: Final = 1_000
 LINE_CHARS_MAX: Final = 64 << 10
 BLOCK_LINES_MAX: Final = 500
 
-# Words that make a name the name of a secret, anywhere in it.
+# Words that make a name a secret's anywhere in it.
 _ANYWHERE: Final = (
     r"passw(?:or)?[dt]|kennwort|contrase[nñ]a|mot_?de_?passe|wachtwoord|пароль|密码|mnemonic|csrf|xsrf|passphrase|passcode|requirepass|secret|token|credential|authorization|authn[_.-]?data|signature"
     r"|master[_.-]?auth|cookie|bearer|keytab"
@@ -52,7 +52,7 @@ _VALUE: Final = (
     r"""\\*"(?:[^"\\]|\\.)*"?|'(?:[^'\\]|\\.)*'?|`[^`]*`?"""
     r"""|(?:(?:Basic|Bearer|Digest|Negotiate|Token|ApiKey)\s+)?(?:[^\s,;&}\])<>"]|[,;}\])](?=[\w!#$%*+/=?@^~-]))+"""
 )
-# The rest of the name of a secret, the separator, and the value.
+# The rest of a secret's name, the separator, and the value.
 _REST: Final = r"""[\w.-]{0,64}\\*["'`]?\]?"""
 _ASSIGNED: Final = re.compile(
     _REST
@@ -61,10 +61,10 @@ _ASSIGNED: Final = re.compile(
     rf"""|\s{{1,8}}(?=\\*["'`]|[^\s]{{0,64}}[0-9!@#$%^&*+/_]))({_VALUE})""",
     re.IGNORECASE,
 )
-# The front of an option of a command line, whose value may look like an ordinary word.
+# The front of a command line option, whose value may look like an ordinary word.
 _OPTION: Final = re.compile(r"(?:^|[^\w-])--?[\w.-]{0,64}$")
 _OPTION_VALUE: Final = re.compile(rf"{_REST}\s{{1,8}}(?!-)({_VALUE})", re.IGNORECASE)
-# A pair of a name and a value: `"key": "password", "value": "x"`, `<property name="password" value="x"/>`.
+# A name and value as a pair: `"key": "password", "value": "x"`, `<property name="password" value="x"/>`.
 _IN_PAIR: Final = re.compile(
     rf"""((?:name|key)\\*["']?\s{{0,8}}[=:]\s{{0,8}}\\*["']?[\w.-]{{0,64}}?(?:{_WORDS})[\w.-]{{0,64}}\\*["']?"""
     rf"""[\s,]{{1,8}}\\*["']?value\\*["']?\s{{0,8}}[=:]\s{{0,8}})({_VALUE})""",
@@ -83,10 +83,10 @@ _SPACED: Final = re.compile(rf"(^\s*[\w.-]*(?:{_WORDS})[\w.-]*\s+)([^\s=:].*)$",
 _NAME_LINE: Final = re.compile(rf"\s*-?\s*(?:name|key)\s*[=:]\s*[\"']?[\w.-]*(?:{_WORDS})", re.IGNORECASE)
 _VALUE_LINE: Final = re.compile(r"(\s*-?\s*value\s*[=:]\s*)(.*)$", re.IGNORECASE)
 _AUTHORIZATION: Final = re.compile(r"\b(Basic|Bearer)\s+[A-Za-z0-9+/=._~-]{8,}", re.IGNORECASE)
-# A user and a password, as options of curl and its like have them.
+# A user and a password in options like curl's.
 _USER_OPTION: Final = re.compile(r"""(\s(?:-u|--user|--proxy-user)[\s=]+["']?[^\s:"']{1,128}:)[^\s"']+""")
 _USER_IN_ADDRESS: Final = re.compile(r"(://)[^/\s\"'<>]{1,512}@")
-# Secrets that are recognized by their form: JSON Web Tokens, and keys of well-known services.
+# Secrets recognized by their form: JSON Web Tokens, and keys of well-known services.
 _FORMS: Final = re.compile(
     r"\beyJ[\w-]{6,4096}\.[\w-]{6,4096}\.?[\w-]{0,4096}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,255}"
     r"|\bgithub_pat_\w{20,255}|\bglpat-[\w-]{20,255}|\bxox[abeoprs]-[\w-]{10,255}|\bAIza[\w-]{30,255}"
@@ -107,7 +107,7 @@ _FORM_MARKS: Final = (
 )
 _KEY_BEGIN: Final = re.compile(r"-{4,5} ?BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-{4,5}")
 _KEY_END: Final = re.compile(r"-{4,5} ?END [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-{4,5}")
-# A line of a key whose first line is not seen, as where the end of a log is cut off.
+# A line of a key whose first line is not seen, as where a log is cut.
 _BASE64_LINE: Final = re.compile(r"\s*[A-Za-z0-9+/]{40,}={0,2}\s*")
 # The secret members of a JSON Web Key.
 _OF_WEB_KEY: Final = frozenset({"d", "p", "q", "dp", "dq", "qi", "k", "oth"})
@@ -115,12 +115,12 @@ _NAMED: Final = ("key", "name")
 
 
 def has_private_key(text: str) -> bool:
-    """Return whether a private key in PEM is in a text."""
+    """Return whether a text contains a private key in PEM."""
     return _KEY_BEGIN.search(text) is not None
 
 
 def _without_keys(text: str) -> str:
-    """Return a text without its complete private keys."""
+    """The text without its complete private keys."""
     parts, at = [], 0
     while (begin := _KEY_BEGIN.search(text, at)) and (end := _KEY_END.search(text, begin.end())):
         parts += [text[at : begin.start()], REDACTED]
@@ -129,7 +129,7 @@ def _without_keys(text: str) -> str:
 
 
 def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the values in a text that follow names of secrets."""
+    """Yield the positions of the values that follow names of secrets."""
     at = 0
     for stem in _STEM.finditer(text.translate(_LOWER)):
         if stem.start() < at:
@@ -162,10 +162,10 @@ def _setting(line: str) -> re.Match[str] | None:
 
 
 class Redaction:
-    """The secrets that were found so far, which are struck out wherever they occur again.
+    """The secrets found so far, which are removed wherever they occur again.
 
-    A value that stands under the name of a secret is one; so is one under `value` in the configuration of
-    authentication, where BlazingMQ has users and passwords as pairs.
+    A value under a secret's name is one; so is a `value` in the configuration of authentication, where BlazingMQ has
+    users and passwords as pairs.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -177,7 +177,7 @@ class Redaction:
     # -- texts
 
     def text(self, text: str) -> str:
-        """Return a text of one line without secrets."""
+        """The one-line text without secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         if "PRIVATE KEY" in text:
@@ -200,7 +200,7 @@ class Redaction:
         return text
 
     def log(self, lines: Iterable[str]) -> Iterator[str]:
-        """Yield the lines of a log without secrets; of a longer line than any of a broker's, only the beginning."""
+        """Yield the lines of a log without secrets; only the beginning of one longer than any of a broker's."""
         left = 0
         for line in lines:
             if left:
@@ -218,7 +218,7 @@ class Redaction:
     # -- configurations
 
     def configuration(self, text: str) -> str:
-        """Return a configuration in JSON, YAML or properties without secrets."""
+        """The configuration, in JSON, YAML or properties, without secrets."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
@@ -226,7 +226,7 @@ class Redaction:
         return pretty(self.value(found), 4) + "\n"
 
     def _settings(self, text: str) -> Iterator[str]:
-        """Yield lines of `name=value` and `name: value`; what is indented below a secret's name belongs to it."""
+        """Yield lines of `name=value` and `name: value`; lines indented below a secret's name belong to it."""
         for line in text.splitlines():
             self._learn_from(line)
         below: int | None = None
@@ -247,7 +247,7 @@ class Redaction:
             yield line
 
     def value(self, value: Any) -> Any:
-        """Return a value of JSON without secrets. Raises `RecursionError` for one of too many levels."""
+        """The JSON value without secrets. Raises `RecursionError` for one of too many levels."""
         return self._value(value, False, False)
 
     def _value(self, value: Any, is_secret: bool, in_authentication: bool) -> Any:

@@ -35,7 +35,7 @@ _OF_NAMESERVER: Final = (
 
 
 def add_cluster(archive: Archive, places: Places, ask: Asker) -> None:
-    """Add the answers of all given processes, and of the ones that they name; a silent one is missing."""
+    """Add the answers of the given processes, and of those that they name; silent ones are noted as missing."""
     trio.run(_add_cluster, archive, places, ask)
 
 
@@ -80,7 +80,7 @@ async def _add_answer(archive: Archive, name: str, ask: Asker, address: str, cod
 
 
 def _value(body: bytes) -> Any:
-    """Return the value of an answer: of JSON, or of fastjson's, in which numbers may be names; else the text."""
+    """An answer as JSON, or fastjson's, in which numbers may be names; else as text."""
     text = body.decode("utf-8", "replace")
     for read in (json.loads, loads):
         try:

@@ -1,1 +1,1 @@
-"""Checks for monitoring systems: what is measured, the thresholds, and the verdict."""
+"""Checks for monitoring systems: measured values, thresholds, and the verdict."""

@@ -1,4 +1,4 @@
-"""The measuring of queues and clusters of BlazingMQ."""
+"""Measuring of BlazingMQ's queues and clusters."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ CLUSTER_VALUES = ("problems", "quorum", "without_primary", "in_sync", "behind")
 
 
 def measure_queue(host: str, port: int, asking: Asking, queue: QueueUri) -> Measured:
-    """Measure the messages of a queue or of one of its apps, as its primary has them.
+    """Measure the messages of a queue or of one of its apps at its primary.
 
-    Raises `AdminLost` if a broker is not reached, and `Refused` if there is no such queue.
+    Raises `AdminLost` if a broker is unreachable, and `Refused` if there is no such queue.
     """
     with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
@@ -62,7 +62,7 @@ def _unopened(info: dict[str, Any], queue: QueueUri) -> Measured:
 
 
 def measure_cluster(views: Sequence[dict[str, Any]]) -> Measured:
-    """Measure a cluster by the answers of its nodes; nodes without one have an `error`."""
+    """Measure a cluster by its nodes' answers; silent nodes have an `error`."""
     known = [each["view"] for each in views if "view" in each]
     newest = newest_view(known)
     has_quorum = "leaderNodeId" in newest and len(known) >= newest["quorum"]
@@ -86,7 +86,9 @@ def measure_cluster(views: Sequence[dict[str, Any]]) -> Measured:
 
 
 def _partition(known: Sequence[dict[str, Any]], number: int) -> tuple[bool, int, int | None]:
-    """Return whether a partition is served, how many nodes hold a healed copy, and how far the last of them is."""
+    """Return whether a partition is served, how many nodes have a healed copy, and how far the last of them is
+    behind.
+    """
     seen = {view["nodeId"]: view["partitions"][number] for view in known if number < len(view["partitions"])}
     # The newest lease decides, and for it the primary's own answer.
     best = max(seen.items(), key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId")))[1]

@@ -1,4 +1,4 @@
-"""The days until certificates end: those in a file, and that of a port."""
+"""The days until certificates expire: those in a file, and that of a port."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from broker.shell.connections.certificates import end_of
 __all__ = ["CERTIFICATE_VALUES", "SOON_DAYS", "days_until", "end_of", "measure_certificate"]
 
 CERTIFICATE_VALUES: Final = ("days",)
-# With fewer days there is something to be done.
+# With fewer days left, action is due.
 SOON_DAYS: Final = 30
 
 
 def days_until(end: datetime) -> float:
-    """Return the days until then, negative ones if it is past."""
+    """The days until then, negative if past."""
     return round((end - datetime.now(UTC)) / timedelta(days=1), 2)
 
 
 def measure_certificate(place: str, timeout_s: float) -> Measured:
     """Measure the certificates in a file, or the one that a port shows, from any issuer.
 
-    Raises `OSError` if the file cannot be read or the port shows none, and `ValueError` for what is neither.
+    Raises `OSError` if the file cannot be read or the port shows none, and `ValueError` for any other place.
     """
     file = Path(place)
     pem = file.read_bytes() if file.exists() else _shown_by(place, timeout_s)

@@ -1,4 +1,4 @@
-"""The measuring of consumer groups and clusters of RocketMQ."""
+"""Measuring of RocketMQ's consumer groups and clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure_group(topic: str, group: str, queues: Sequence[QueueLag]) -> Measure
 
 
 def measure_view(view: View, problems: Sequence[Problem]) -> Measured:
-    """Measure a cluster; without controllers there is no quorum, and nobody who replaces a master."""
+    """Measure a cluster; without controllers there is no quorum, and nothing replaces a master."""
     values = [Measurement("problems", len(problems))]
     if view.controllers:
         values.append(Measurement("quorum", int(view.leader is not None)))
@@ -51,7 +51,7 @@ def _is_served(name: Name) -> bool:
 
 
 def _in_sync(name: Name) -> int | None:
-    """Return how many brokers of a name have all messages; None if nobody says so."""
+    """The number of a name's brokers that have all messages; None if nobody says so."""
     if name.has_controller:
         return sum(each.is_in_sync is True and each.error is None for each in name.brokers)
     return None if name.slaves_in_sync is None else 1 + name.slaves_in_sync

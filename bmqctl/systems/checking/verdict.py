@@ -28,7 +28,7 @@ _RANGE = re.compile(rf"(?P<inside>@?)(?:(?P<low>~|{_NUMBER})?(?P<colon>:))?(?P<h
 
 
 class BadThreshold(ValueError):
-    """A threshold that cannot be used; the text is the reason."""
+    """An unusable threshold; the text is the reason."""
 
 
 class Status(IntEnum):
@@ -41,7 +41,7 @@ class Status(IntEnum):
 
 
 class Range(NamedTuple):
-    """Values without an alert; with `is_inverted` those with one. `text` is as it was given."""
+    """Values without an alert; with `is_inverted` those with one. `text` is the original."""
 
     text: str
     low: float
@@ -53,7 +53,7 @@ class Range(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A measured value; `None` could not be measured. `unit` is empty, `s`, `B` or `%`."""
+    """A measured value, None if it could not be measured. `unit` is empty, `s`, `B` or `%`."""
 
     name: str
     value: float | None
@@ -61,7 +61,7 @@ class Measurement(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The values that a check has measured, one sentence about them, and further lines."""
+    """The values of a check, one sentence about them, and further lines."""
 
     summary: str
     values: Sequence[Measurement]
@@ -76,11 +76,11 @@ class Thresholds(NamedTuple):
 
     @classmethod
     def of(cls, warning: Iterable[str], critical: Iterable[str], names: Sequence[str]) -> Thresholds:
-        """Parse `NAME=RANGE` of both kinds. Raises `BadThreshold`, also for a name that is not among `names`."""
+        """Parse `NAME=RANGE` of both kinds. Raises `BadThreshold`, also for an unknown name."""
         return cls(_ranges("--warning", warning, names), _ranges("--critical", critical, names))
 
     def over(self, usual: Thresholds) -> Thresholds:
-        """Return these, and the usual ones of values that these do not name at all."""
+        """Add the usual thresholds of values that these do not name."""
         own = self.warning.keys() | self.critical.keys()
         return Thresholds(
             {**{name: each for name, each in usual.warning.items() if name not in own}, **self.warning},
@@ -107,14 +107,13 @@ class Finding(NamedTuple):
     details: Sequence[str] = ()
 
     def line(self) -> str:
-        """Return the line for the monitoring system: state, summary, alerts, performance data."""
+        """The line for the monitoring system: state, summary, alerts, performance data."""
         alerts = [_alert(each) for each in self.judged if each.status is not Status.OK]
         text = _plain("; ".join([self.summary, *alerts]))
         data = " ".join(_performance(each) for each in self.judged if each.measurement.value is not None)
         return f"{self.title} {self.status.name} - {text}" + (f" | {data}" if data else "")
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each value."""
         return [
             {
                 "name": each.measurement.name,
@@ -128,7 +127,6 @@ class Finding(NamedTuple):
         ]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it for programs."""
         return {
             "check": self.title,
             "status": self.status.name,
@@ -142,7 +140,7 @@ class Finding(NamedTuple):
 def judge(title: str, measured: Measured, thresholds: Thresholds) -> Finding:
     """Compare each value with its thresholds; the worst state counts.
 
-    A value that has a threshold and could not be measured is unknown, which is worse than a warning.
+    A value with a threshold that could not be measured is unknown, which is worse than a warning.
     """
     judged = [_judged(each, thresholds) for each in measured.values]
     worst = max((each.status for each in judged), key=_severity, default=Status.OK)
@@ -150,7 +148,7 @@ def judge(title: str, measured: Measured, thresholds: Thresholds) -> Finding:
 
 
 def parse_range(text: str) -> Range:
-    """Parse `[@][LOW:][HIGH]`; LOW is 0 by default, `~` is no bound. Raises `BadThreshold`."""
+    """Parse `[@][LOW:][HIGH]`; LOW is 0 by default, `~` is unbounded. Raises `BadThreshold`."""
     found = _RANGE.fullmatch(text)
     if found is None or (found["high"] is None and found["colon"] is None):
         raise BadThreshold(f"{text!r} is no range: expected [@][LOW:][HIGH], such as 100, 2: or 10:20")
@@ -213,5 +211,5 @@ def _number(value: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the text without what ends the line or the text in it for a monitoring system."""
+    """The text without characters that end the line, or the text in it, for a monitoring system."""
     return "".join(letter if letter.isprintable() and letter != "|" else " " for letter in text)

@@ -17,7 +17,7 @@ FILE_BYTES_MAX: Final = 4 << 20
 
 
 def read_domains(config: Path) -> Definitions:
-    """Read the domains of a broker's configuration. Raises `BadDefinitions` for a file that is no domain."""
+    """Read the domains of a broker's configuration. Raises `BadDefinitions` for an invalid file."""
     folder = config / "domains"
     if not folder.is_dir():
         raise BadDefinitions(f"{folder}: no such folder")
@@ -38,7 +38,7 @@ def read_domains(config: Path) -> Definitions:
 
 
 def checked(wanted: Definitions) -> Definitions:
-    """Return the definitions, if each is a domain by the broker's own reader. Raises `BadDefinitions`."""
+    """Return the definitions if the broker's own reader accepts each. Raises `BadDefinitions`."""
     # The reader is a third of a second of imports.
     from bmqctl.systems.config_reading import fault_of_domain
 
@@ -52,7 +52,7 @@ def checked(wanted: Definitions) -> Definitions:
 
 
 def write_domains(config: Path, changes: Sequence[Change]) -> None:
-    """Write each domain into its file, which is replaced as a whole, or remove the file. Raises `OSError`."""
+    """Replace each domain's file atomically, or remove it. Raises `OSError`."""
     for change in changes:
         path = config / "domains" / f"{change.name}.json"
         if change.action is Action.DELETE:
@@ -64,7 +64,7 @@ def write_domains(config: Path, changes: Sequence[Change]) -> None:
                 file.write(json.dumps(change.wanted, indent=4) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
-            # As readable as the file before; a new one is as the user has it for others.
+            # As readable as the previous file; a new one is readable by others.
             Path(name).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o644)
             Path(name).replace(path)
         except BaseException:

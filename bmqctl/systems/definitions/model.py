@@ -27,7 +27,7 @@ NAMES_MAX: Final = 100_000
 BLAZINGMQ: Final = "BlazingMQ"
 ROCKETMQ: Final = "RocketMQ"
 KINDS: Final = {BLAZINGMQ: ("domains",), ROCKETMQ: ("topics", "groups")}
-"""The kinds that a file may have. Commands for one definition know others, which are no part of a file."""
+"""The kinds that a file may have. Commands for one definition know others."""
 
 # By name, the fields of the definition.
 Table = Mapping[str, Mapping[str, Any]]
@@ -35,30 +35,27 @@ Tables = Mapping[str, Table]
 
 
 class BadDefinitions(Exception):
-    """A file that has no definitions, or definitions that cannot be; the text says where, and why."""
+    """A file without definitions, or with invalid ones; the text says where, and why."""
 
 
 class Definitions(NamedTuple):
-    """The definitions of a system; a kind that is absent is not spoken of."""
+    """The definitions of a system; an absent kind is left as it is."""
 
     system: str
     tables: Tables
 
     def to_text(self) -> str:
-        """Return the file."""
         return json.dumps({"system": self.system, **self.tables}, indent=4, sort_keys=True) + "\n"
 
 
 class Action(StrEnum):
-    """A kind of change."""
-
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"
 
 
 class Change(NamedTuple):
-    """A difference: of a whole definition, or of one field, by the value that there is and the one that is wanted."""
+    """A difference: of a whole definition, or of one field, with the present and the wanted value."""
 
     action: Action
     kind: str
@@ -116,7 +113,7 @@ def one_of(tables: Sequence[tuple[str, Definitions]]) -> Definitions:
 
 
 def changes_between(found: Definitions, wanted: Definitions) -> Iterator[Change]:
-    """Yield what makes `found` the same as `wanted`, in the kinds that `wanted` speaks of."""
+    """Yield the changes from `found` to `wanted`, in the kinds of `wanted`."""
     for kind, table in wanted.tables.items():
         there = found.tables.get(kind, {})
         for name in sorted(there.keys() | table.keys()):
@@ -130,7 +127,7 @@ def changes_between(found: Definitions, wanted: Definitions) -> Iterator[Change]
 
 
 def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
-    """Return one change for each definition that differs, with all its fields."""
+    """One change for each definition that differs, with all its fields."""
     names = dict.fromkeys((each.action, each.kind, each.name) for each in changes_between(found, wanted))
     return [
         Change(action, kind, name, "", found.tables.get(kind, {}).get(name), wanted.tables[kind].get(name))
@@ -139,7 +136,7 @@ def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
 
 
 def flattened(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a definition, and those within them, by their paths."""
+    """Yield the fields of a definition, and those within them, by path."""
     for name, value in sorted(fields.items()):
         if isinstance(value, dict) and value:
             yield from flattened(value, f"{path}{name}.")

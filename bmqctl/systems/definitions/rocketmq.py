@@ -1,4 +1,4 @@
-"""Definitions of RocketMQ's brokers by kind: what they have, and requests that change it.
+"""Definitions of RocketMQ's brokers by kind, and requests that change them.
 
 A right is a user's on one resource, by a policy of one type: its name is `User:NAME RESOURCE TYPE`.
 """
@@ -58,7 +58,7 @@ RIGHT: Final = BodyCodec(PolicyEntryInfo)
 
 
 async def read_user_table(link: RemotingLink, timeout_s: float) -> Table:
-    """Ask a broker for its users, whose passwords it keeps to itself."""
+    """Ask a broker for its users, without their passwords."""
     answer = await link.call(RequestCode.AUTH_LIST_USER, write_header(ListUsersRequest()), timeout_s)
     # The answer about no users has no body.
     found = read_users(body) if (body := body_of(answer, "users")) else []
@@ -89,7 +89,7 @@ def _access_fields(codec: BodyCodec[Any], value: Any, named_by: str) -> dict[str
 
 
 def change_user(change: Change) -> tuple[RequestCode, dict[str, str], bytes]:
-    """Return the request that makes a user as it is wanted, or deletes it with its rights."""
+    """The request that makes a user as wanted, or deletes it with its rights."""
     if change.action is Action.DELETE:
         return RequestCode.AUTH_DELETE_USER, write_header(DeleteUserRequest(change.name)), b""
     body = write_user(USER.read_value({**change.wanted, "username": change.name}))
@@ -99,7 +99,7 @@ def change_user(change: Change) -> tuple[RequestCode, dict[str, str], bytes]:
 
 
 def change_right(change: Change) -> tuple[RequestCode, dict[str, str], bytes]:
-    """Return the request that gives a right as it is wanted, or takes it away."""
+    """The request that grants a right as wanted, or revokes it."""
     subject, resource, policy_type = change.name.rsplit(" ", 2)
     if change.action is Action.DELETE:
         return RequestCode.AUTH_DELETE_ACL, write_header(DeleteAclRequest(subject, policy_type, resource)), b""
@@ -120,7 +120,7 @@ class Master:
 
 
 def checked(wanted: Definitions) -> Definitions:
-    """Return definitions with their defaults. Raises `BadDefinitions` for fields and values that cannot be."""
+    """Return definitions with their defaults. Raises `BadDefinitions` for invalid fields and values."""
     tables: dict[str, dict[str, dict[str, Any]]] = {}
     for kind, table in wanted.tables.items():
         tables[kind] = {}
@@ -193,7 +193,7 @@ async def _read_settings(link: RemotingLink, _: frozenset[str], timeout_s: float
 
 
 def apply_changes(master: Master, changes: Sequence[Change], asker: Asker) -> None:
-    """Have a master make changes, one after the other. Raises `NobodyAnswers`, also if it refuses one."""
+    """Have a master make changes in order. Raises `NobodyAnswers`, also if it refuses one."""
     trio.run(_apply, master, changes, asker)
 
 
@@ -230,7 +230,7 @@ async def _forget(places: Places, names: Sequence[str], asker: Asker) -> None:
 
 
 def _signed_attributes(change: Change) -> dict[str, str]:
-    """Return the attributes to set, their names with a plus in front, and the attributes to remove."""
+    """The attributes to set, with a plus in front of their names, and the attributes to remove."""
     before = (change.found or {}).get("attributes", {})
     after = change.wanted.get("attributes", {})
     signed = {f"+{name}": value for name, value in after.items() if before.get(name) != value}
@@ -280,7 +280,7 @@ class Setting(NamedTuple):
 class _Kind(NamedTuple):
     """A kind of definitions: the codec of one, the field that has its name, and the requests about them.
 
-    `request` makes the request that makes a whole definition as it is wanted, or deletes it.
+    `request` makes the request that creates, changes or deletes a definition.
     """
 
     codec: Any

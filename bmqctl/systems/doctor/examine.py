@@ -1,4 +1,4 @@
-"""Judgements of a host and a folder by the facts alone."""
+"""Judgements of a host and a folder by facts alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PASSING: Final = {"tmpfs": "memory", "ramfs": "memory", "overlay": "the top lay
 
 
 class State(StrEnum):
-    """A state, from good to bad; `unknown` is what the system does not tell."""
+    """A state, from good to bad; `unknown` if the system does not report it."""
 
     OK = "ok"
     UNKNOWN = "unknown"
@@ -32,7 +32,7 @@ class State(StrEnum):
 
 
 class Judgement(NamedTuple):
-    """A subject, its state, what was found, and what to do, if anything."""
+    """A subject, its state, the finding, and the remedy, if any."""
 
     subject: str
     state: State
@@ -41,7 +41,6 @@ class Judgement(NamedTuple):
 
 
 def of_host(facts: HostFacts) -> Iterator[Judgement]:
-    """Judge the versions, the limits and the clock of a host."""
     packages = ", ".join(f"{name} {found or 'missing'}" for name, found in facts.packages.items())
     missing = [name for name, found in facts.packages.items() if found is None]
     yield Judgement(
@@ -92,7 +91,6 @@ def _descriptors(limit: int) -> Judgement:
 
 
 def of_folder(facts: FolderFacts) -> Iterator[Judgement]:
-    """Judge a folder, its disk, and the times of its files."""
     yield Judgement(
         "folder",
         State.OK if facts.is_writable else State.PROBLEM,

@@ -1,4 +1,4 @@
-"""Facts about this host and a folder on it, as the operating system tells them."""
+"""Facts about this host and a folder on it, from the operating system."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PACKAGES: Final = ("numpy", "pydantic", "trio")
 FILES_MAX: Final = 100_000
 MAPPINGS: Final = Path("/proc/sys/vm/max_map_count")
 MOUNTS: Final = Path("/proc/self/mountinfo")
-# State of the kernel's clock (source: adjtimex(2)): nobody keeps it with others.
+# State of the kernel's clock (source: adjtimex(2)): not synchronized.
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 1024
 
 
 class HostFacts(NamedTuple):
-    """A host and its limits. None is unknown; a limit of descriptors of -1 is none."""
+    """A host and its limits. None is unknown; a limit of descriptors of -1 is unlimited."""
 
     program: str
     python: str
@@ -41,7 +41,7 @@ class HostFacts(NamedTuple):
 
 
 class FolderFacts(NamedTuple):
-    """A folder, its disk, and the time in seconds at which the newest of its files was written."""
+    """A folder, its disk, and the writing time of its newest file in seconds."""
 
     path: Path
     is_writable: bool
@@ -69,7 +69,7 @@ def host_facts() -> HostFacts:
 
 
 def folder_facts(path: Path) -> FolderFacts:
-    """Look at a folder. Raises `OSError` if there is none, or it cannot be read."""
+    """Look at a folder. Raises `OSError` if it is missing or unreadable."""
     disk = os.statvfs(path)
     newest = max(_times(path), default=None)
     return FolderFacts(
@@ -100,7 +100,7 @@ def _mappings() -> int | None:
 
 
 def _is_clock_synchronized() -> bool | None:
-    """Return whether the kernel knows that somebody keeps its clock; None where it cannot be asked."""
+    """Return whether the kernel's clock is synchronized; None where that cannot be asked."""
     try:
         # All zeros: nothing is set. The structure is smaller than this. Only Linux has the call.
         state: int = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
@@ -110,7 +110,7 @@ def _is_clock_synchronized() -> bool | None:
 
 
 def _times(path: Path) -> Iterator[float]:
-    """Yield when files of a folder, and of the folders in it, were written."""
+    """Yield the writing times of files in a folder and its subfolders."""
     for entry in islice(_entries(path), FILES_MAX):
         try:
             yield entry.stat(follow_symlinks=False).st_mtime
@@ -132,7 +132,7 @@ def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _file_system(path: Path) -> str | None:
-    """Return the type of the file system that a path is on: that of the deepest mount point above it."""
+    """The type of a path's file system, at the deepest mount point above it."""
     try:
         lines = MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:

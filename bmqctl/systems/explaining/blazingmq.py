@@ -1,4 +1,4 @@
-"""The causes for which a queue of BlazingMQ is stuck, by its primary's answers.
+"""The causes for which a queue of BlazingMQ is stuck, from its primary's answers.
 
 `internals` is the answer to `QUEUE ... INTERNALS`, and `view` that to `CLUSTERS CLUSTER ... HEALTH`.
 """
@@ -34,7 +34,7 @@ def explain(end: BlazingEnd, reach: Reach) -> list[Cause]:
 
 
 class _Consumer(NamedTuple):
-    """A subscription of a client: the messages that it holds, and how many it may hold."""
+    """A client's subscription: its unconfirmed messages, and their limit."""
 
     client: str
     unconfirmed: int
@@ -43,7 +43,7 @@ class _Consumer(NamedTuple):
 
 
 def causes_of_queue(internals: dict[str, Any], view: dict[str, Any], app_id: str = "") -> list[Cause]:
-    """Return the causes for a queue in use, of one app or of all. Raises `UnknownApp`."""
+    """The causes for a queue in use, of one app or of all. Raises `UnknownApp`."""
     state = internals["state"]
     found = list(_of_room(state["capacityMeter"]))
     found += _of_replication(view, state["partitionId"])
@@ -57,7 +57,7 @@ def causes_of_queue(internals: dict[str, Any], view: dict[str, Any], app_id: str
 
 
 def causes_of_unopened(messages: int) -> list[Cause]:
-    """Return the causes for a queue that nobody has opened since its primary started."""
+    """The causes for a queue that nobody has opened since its primary started."""
     if not messages:
         return []
     return [
@@ -153,7 +153,7 @@ def _of_app(state: dict[str, Any], messages: int, consumers: list[_Consumer]) ->
 
 
 def _of_failing(failing: dict[str, Any] | None, app: str, of: str) -> Iterator[Cause]:
-    """Yield messages that came back more than once, or go out for the last time; C++ brokers tell nothing of them."""
+    """Yield messages returned more than once, or on their last delivery; C++ brokers do not report them."""
     if failing is None:
         return
     messages, left = int(failing["numMessages"]), int(failing["attemptsLeft"])

@@ -1,4 +1,4 @@
-"""The cause for which messages are not consumed, or not taken."""
+"""The cause for which messages are not consumed, or not accepted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Cause", "counted"]
 
 
 class Cause(NamedTuple):
-    """A cause by its short name, the app or group that it concerns, its messages, a sentence, and what to do."""
+    """A cause: its short name, its app or group, its messages, a sentence, and the remedy."""
 
     cause: str
     app: str
@@ -18,5 +18,4 @@ class Cause(NamedTuple):
 
 
 def counted(number: int) -> str:
-    """Return a number of messages in words."""
     return f"{number:,} message" + ("" if number == 1 else "s")

@@ -1,4 +1,4 @@
-"""The causes for which a group of RocketMQ is behind, by the offsets and the consumers that brokers know."""
+"""The causes for which a RocketMQ group lags, from the brokers' offsets and consumers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["causes_of_group", "explain"]
 
 
 def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
-    """Ask the brokers of a topic why messages of the group wait. Raises `CannotBegin`."""
+    """Ask the brokers of a topic why the group's messages wait. Raises `CannotBegin`."""
     if not end.group:
         raise CannotBegin(f"{end}: name the group, as in {end}?group=GROUP")
     asker = asker_of(reach)
@@ -27,7 +27,7 @@ def explain(end: RocketEnd, reach: Reach) -> list[Cause]:
 
 
 def causes_of_group(group: str, topic: str, state: GroupState) -> list[Cause]:
-    """Return why a group is behind in a topic; nothing if it is not."""
+    """Return why a group lags in a topic; nothing if it does not."""
     behind = [each for each in state.queues if each.messages]
     lag = sum(each.messages for each in behind)
     if not lag:

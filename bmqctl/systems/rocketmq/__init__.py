@@ -1,1 +1,1 @@
-"""RocketMQ, as the tools ask it."""
+"""RocketMQ, as the tools query it."""

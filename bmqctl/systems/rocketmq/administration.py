@@ -1,4 +1,4 @@
-"""A cluster of RocketMQ, as it is administered: its masters one by one, and its nameservers."""
+"""Administration of a RocketMQ cluster: its masters one by one, and its nameservers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["RocketMQAdministration"]
 
 
 def clients_of(masters: Sequence[Master], asker: Asker) -> list[ConnectedClient]:
-    """Return all producers and the consumers of all groups. Raises `NobodyAnswers`."""
+    """All producers, and the consumers of all groups. Raises `NobodyAnswers`."""
 
     async def clients(link: RemotingLink, master: Master) -> list[ConnectedClient]:
         groups = master.definitions.tables["groups"]
@@ -44,7 +44,7 @@ def clients_of(masters: Sequence[Master], asker: Asker) -> list[ConnectedClient]
 
 
 def members_of(masters: Sequence[Master], group: str, asker: Asker) -> list[ConnectedClient]:
-    """Return the consumers of a group. Raises `NobodyAnswers`."""
+    """The consumers of a group. Raises `NobodyAnswers`."""
 
     async def members(link: RemotingLink, master: Master) -> list[ConnectedClient]:
         return await _consumers(link, master, (group,), asker.timeout_s)
@@ -115,7 +115,7 @@ async def _producers(link: RemotingLink, master: Master, timeout_s: float) -> li
 
 
 async def step_down(places: Places, name: str, wanted: int | None, asker: Asker) -> str:
-    """Have a broker in sync become the master of a name, the one with an id or the one that lacks least.
+    """Have a broker in sync become a name's master, the one with an id or the one that lacks least.
 
     Returns its address. Raises `NobodyAnswers`, also if there is no such broker, or the controller refuses.
     """
@@ -156,7 +156,7 @@ def _chosen(name: str, brokers: Sequence[Broker], wanted: int | None) -> int:
 
 
 class RocketMQAdministration:
-    """The masters of a cluster, or those of some names of brokers. Raises `CannotBegin` for what is no address."""
+    """The masters of a cluster, or of some names of brokers. Raises `CannotBegin` for an invalid address."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self._asker = asker_of(options.reach)
@@ -168,7 +168,7 @@ class RocketMQAdministration:
         return [DefinitionHolder(each.name, each.definitions, partial(self._apply, each)) for each in found]
 
     def forget_topics(self, names: Sequence[str]) -> None:
-        # Brokers that were not named may still have the topic.
+        # Other brokers may still have the topic.
         if not self._names:
             with _unanswered():
                 forget_topics(self._places, names, self._asker)

@@ -1,4 +1,4 @@
-"""A cluster of RocketMQ, as commands ask it."""
+"""A cluster of RocketMQ, as commands query it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT_NAMESERVER: Final = "127.0.0.1:9876"
 
 
 class RocketMQCluster:
-    """A cluster, by its nameservers, controllers or a broker. Raises `CannotBegin` for what is no address."""
+    """A cluster, by its nameservers, controllers or a broker. Raises `CannotBegin` for an invalid address."""
 
     def __init__(self, options: ClusterOptions) -> None:
         self._asker = asker_of(options.reach)
@@ -91,7 +91,7 @@ def places_of(
     controllers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> Places:
-    """Return the places that are asked. Raises `CannotBegin` for what is no address."""
+    """The places to ask. Raises `CannotBegin` for an invalid address."""
     found = Places(
         _addresses("--nameserver", nameservers or ()),
         _addresses("--controller", controllers or ()),

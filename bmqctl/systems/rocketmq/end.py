@@ -1,4 +1,4 @@
-"""Topics of RocketMQ, as the places that messages are carried from and to."""
+"""Topics of RocketMQ, as sources and destinations of messages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TopicEnd(RocketEnd):
 
     @classmethod
     def parse(cls, text: str, *, may_lack_topic: bool, group: str) -> TopicEnd:
-        """Parse `rocketmq://HOST:PORT/TOPIC[?...]`; `group` is that of one without. Raises `BadBridge`."""
+        """Parse `rocketmq://HOST:PORT/TOPIC[?...]`; `group` is the default. Raises `BadBridge`."""
         try:
             parts = urlsplit(text)
             host, port = parts.hostname, parts.port
@@ -86,7 +86,7 @@ class TopicEnd(RocketEnd):
             raise BadBridge(f"{text}: the key is the name of a property")
         return cls(host, port, topic, group, None if queue is None else int(queue), query.get("key", ""))
 
-    # As one end of a bridge, a copy or a move
+    # As an end of a bridge, a copy or a move
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -137,7 +137,7 @@ class TopicEnd(RocketEnd):
         return StoredSource(self, selection, make, means.timeout_s, trying, means.security)
 
     async def destination(self, has_queues: bool, carriage: Carriage) -> tuple[RocketDestination, int]:
-        """Messages go to all queues in turn if they come from several, else to one, or by a key."""
+        """Messages of several queues go to all queues in turn, others to one, or by a key."""
         means, tell = carriage.means, carriage.tell
         trying = carriage.trying(self)
         if has_queues and self.queue is None:
@@ -157,7 +157,7 @@ class TopicEnd(RocketEnd):
         return sum(part.end - part.offset for part in parts)
 
     async def contents(self, to: BridgeEnd, means: Means, options: CarryOptions) -> SourceContents:
-        """Read the messages, as they would be carried, to nowhere."""
+        """Read the messages as if to carry them, and discard them."""
         make = to.maker_of_records(b"")
         oldest_ms: list[int] = []
 
@@ -247,7 +247,6 @@ class TopicEnd(RocketEnd):
             yield session
 
     def replay(self, reach: Reach) -> TopicReplay:
-        """Make the destination of a replay. Raises `CannotBegin`."""
         from bmqctl.carrying.replay.send import TopicReplay
 
         return TopicReplay(self, reach)
@@ -260,8 +259,6 @@ class TopicEnd(RocketEnd):
 
 
 class _TopicSink:
-    """A topic that messages are posted to."""
-
     failed = PostFailed
     uncertain = PostUncertain
 
@@ -280,14 +277,12 @@ class _TopicSink:
             deliver_at=datetime.now(UTC) + timedelta(seconds=message.delay_s) if message.delay_s else None,
             priority=message.priority,
         )
-        # Look at the answer, so that the library does not warn of a refusal that comes before it is awaited.
+        # Look at the answer, lest the library warn of a refusal that comes before it is awaited.
         _ = sent.answer
         return sent
 
 
 class _TopicFeed:
-    """A topic that is consumed."""
-
     def __init__(self, consumer: Consumer, commits: bool) -> None:
         self._consumer = consumer
         self._commits = commits
@@ -307,7 +302,7 @@ class _TopicFeed:
 
 
 class _Nowhere:
-    """A destination that takes all messages, and keeps none."""
+    """A destination that accepts all messages, and keeps none."""
 
     def __init__(self) -> None:
         self._bridge: Bridge | None = None
@@ -319,6 +314,5 @@ class _Nowhere:
         await trio.sleep_forever()
 
     def send(self, send: Send) -> None:
-        """Take a batch."""
         assert self._bridge is not None
         self._bridge.answered(send.lane, send.batch, [TAKEN] * len(send.items))

@@ -22,7 +22,7 @@ _END_MS: Final = -1
 
 
 async def plan_seek(nameservers: Sequence[str], wanted: Seek, ask: Asker) -> list[Move]:
-    """Return what a seek would do now, by queue. Raises `NobodyAnswers` or `GroupUnknown`."""
+    """The present effect of a seek, by queue. Raises `NobodyAnswers` or `GroupUnknown`."""
     moves: list[Move] = []
     for address in await masters_of_topic(nameservers, wanted.topic, ask):
         moves += await ask.over(address, lambda link: _moves(link, wanted, ask.timeout_s))
@@ -32,7 +32,7 @@ async def plan_seek(nameservers: Sequence[str], wanted: Seek, ask: Asker) -> lis
 async def seek(nameservers: Sequence[str], wanted: Seek, ask: Asker) -> list[str]:
     """Seek at all masters of the topic; return their addresses. Raises `NobodyAnswers` or `GroupUnknown`.
 
-    The masters tell connected consumers to continue there.
+    The masters notify connected consumers.
     """
     request = ResetOffsetRequest(wanted.group, wanted.topic, _time_ms(wanted), is_force=True)
 
@@ -71,7 +71,7 @@ class _Place(NamedTuple):
 
 
 async def _target(link: RemotingLink, wanted: Seek, place: _Place, timeout_s: float) -> int:
-    """Return the offset at which the group would continue in a queue."""
+    """The offset at which the group would continue in a queue."""
     match wanted.to:
         case "end":
             return place.end

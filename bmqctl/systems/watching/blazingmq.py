@@ -19,7 +19,7 @@ from formats.bmq.uri import parse_uri
 __all__ = ["OLDEST_MAX", "Look", "purge", "take_look", "take_sample"]
 
 SYSTEM: Final = "BlazingMQ"
-# Queues of which the oldest message is asked for: those with the most messages.
+# Queues whose oldest message is requested: those with the most messages.
 OLDEST_MAX: Final = 100
 UNREACHABLE: Final = "UNREACHABLE"
 SNAPSHOT_TRIES: Final = 10
@@ -40,14 +40,14 @@ def take_sample(host: str, port: int, asking: Connects) -> Sample:
 
 
 def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_MAX) -> Look:
-    """Take a sample, and keep the views that it was made with. Raises `AdminLost` if the first node does not answer.
+    """Take a sample, and keep its views. Raises `AdminLost` if the first node does not answer.
 
-    At each node, `oldest_max` queues are asked for their oldest message.
+    At each node, the oldest message of `oldest_max` queues is requested.
     """
     views = ask_all(host, port, asking)
     known = [each["view"] for each in views if "view" in each]
     newest = newest_view(known)
-    # A node that is alone names no endpoint.
+    # A single node names no endpoint.
     places = {int(node["nodeId"]): str(node["endpoint"]) or f"{host}:{port}" for node in newest["nodes"]}
     faults = [f"node {each['nodeId']}: {each['error']}" for each in views if "error" in each]
     lags = _lags(known)
@@ -64,7 +64,7 @@ def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_M
 
 
 def _lags(known: list[dict[str, Any]]) -> dict[int, tuple[int | None, int | None]]:
-    """Return each partition's primary, and the records that the last of its replicas lacks."""
+    """Each partition's primary, and the records that its last replica lacks."""
     found = {}
     for number in sorted({each["partitionId"] for view in known for each in view["partitions"]}):
         best = best_view(known, number)
@@ -98,7 +98,7 @@ def _nodes(views: list[dict[str, Any]], places: Mapping[int, str], known: list[d
 def _counted(
     client: AdminClient, cluster: str, number: int, lags: Mapping[int, tuple[int | None, int | None]]
 ) -> list[Counted]:
-    """Return the counters of the queues whose primary a node is."""
+    """The counters of the queues whose primary a node is."""
     helper = ask_for(client, f"CLUSTERS CLUSTER {cluster} QUEUEHELPER", "clusterQueueHelper")
     partitions = {each["uri"]: each["partitionId"] for each in helper.get("queues", [])}
     own = {uri: lags[each][1] for uri, each in partitions.items() if each in lags and lags[each][0] == number}
@@ -112,7 +112,7 @@ def _counted(
 
 
 def _unopened(client: AdminClient, uri: str, node: str, lag: int | None, infos: dict[str, dict[str, Any]]) -> Counted:
-    """Return the counters of a queue that nobody has opened since the node started, and that has no statistics."""
+    """The counters of a queue that nobody has opened since the node started, and that has no statistics."""
     queue = parse_uri(uri)
     domain = queue.qualified_domain
     if domain not in infos:
@@ -121,7 +121,7 @@ def _unopened(client: AdminClient, uri: str, node: str, lag: int | None, infos: 
 
 
 def _snapshot(client: AdminClient) -> str:
-    """Ask for the statistics, which a node that has just told them to somebody else refuses for a moment."""
+    """Ask for the statistics, which a node that has just reported them refuses for a moment."""
     for _ in range(SNAPSHOT_TRIES):
         text = client.send("ENCODING JSON_COMPACT STAT SHOW")
         if _TOO_OFTEN not in text[:200]:
@@ -155,14 +155,14 @@ def _of_queue(uri: str, queue: dict[str, Any], node: str, lag: int | None) -> It
     for app, each in queue.get("appIds", {}).items():
         own = each["values"]
         backlog = int(own["queue_msgs_current"])
-        # Each app is given every message that is posted.
+        # Each app gets every posted message.
         put = int(values["queue_put_msgs_abs"])
         yield Counted(uri, app, node, put, int(own["queue_push_msgs_abs"]), backlog, lag=lag)
 
 
 def _with_oldest(client: AdminClient, counted: list[Counted], oldest_max: int) -> list[Counted]:
     waiting = sorted((each for each in counted if each.backlog), key=lambda each: -(each.backlog or 0))
-    # By one clock, so that rows that are sorted by age do not change places.
+    # By one clock, so that rows sorted by age do not change places.
     now = datetime.now(UTC)
     arrivals: dict[str, str] = {}
     ages = {each[:2]: _oldest_s(client, each, now, arrivals) for each in waiting[:oldest_max]}
@@ -179,15 +179,15 @@ def _oldest_s(client: AdminClient, counted: Counted, now: datetime, arrivals: di
         return None
     if not messages:
         return 0.0
-    # The oldest of several apps may be one message, of which brokers do not tell the same time to the millisecond.
+    # The oldest of several apps may be one message, for which brokers report times that differ by milliseconds.
     arrived = datetime.fromisoformat(arrivals.setdefault(messages[0]["guid"], messages[0]["arrivalTimestamp"]))
     return round(max(0.0, (now - arrived).total_seconds()), 3)
 
 
 def purge(host: str, port: int, asking: Connects, uri: str, app: str) -> str:
-    """Remove all messages of a queue, or those of one app, at its primary; return what was done.
+    """Remove all messages of a queue, or those of one app, at its primary; return a report.
 
-    Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
+    Raises `AdminLost` if a broker is unreachable, `Refused` if it refuses.
     """
     removed = purge_queue(host, port, asking, parse_uri(uri)._replace(app_id=app))
     return f"{removed.messages:,} messages removed from {uri}" + (f" for app {app}" if app else "")

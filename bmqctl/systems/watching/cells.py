@@ -21,7 +21,7 @@ _UNKNOWN = "-"
 
 
 def cells_of(row: Row) -> dict[str, str]:
-    """Return the cells by their columns; a dash is what is not known."""
+    """The cells by column; a dash is unknown."""
     return {
         "name": row.name,
         "part": row.part,

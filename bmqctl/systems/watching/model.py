@@ -1,4 +1,4 @@
-"""Samples of the counters of queues, topics and nodes, and the rows that two of them make: pure."""
+"""Samples of the counters of queues, topics and nodes, and the rows made from two of them: pure."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Counted(NamedTuple):
     """The counters of a queue or topic on a node, or with `part` of one of its apps or groups.
 
     `put` and `taken` count messages since a beginning that only the node knows: rates are differences. `oldest_s` is
-    the age of the oldest message that is not confirmed. `node` is a primary, or the name of brokers. The node does not
-    report values that are None.
+    the age of the oldest unconfirmed message. `node` is a primary, or the name of brokers. The node does not report
+    values that are None.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Counted(NamedTuple):
 
 
 class NodeState(NamedTuple):
-    """A node: its role, its state, and by how much the last of its copies is behind."""
+    """A node: its role, its state, and by how much its last copy lags."""
 
     node: str
     address: str
@@ -39,7 +39,7 @@ class NodeState(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The counters of a cluster at a time, in seconds of a steady clock; `faults` are who was not heard, and why."""
+    """The counters of a cluster at a time, in seconds of a steady clock; `faults` are the silent nodes with reasons."""
 
     at_s: float
     system: str
@@ -49,7 +49,7 @@ class Sample(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A queue or a topic, or a part of it, as it is shown; rates are per second, None without an earlier sample."""
+    """A row for a queue, a topic, or a part of one; rates are per second, None without an earlier sample."""
 
     name: str
     part: str
@@ -79,7 +79,7 @@ class Selection:
 
 
 def rows_of(before: Sample | None, after: Sample) -> list[Row]:
-    """Return the rows of a sample, with rates since an earlier one.
+    """The rows of a sample, with rates since an earlier one.
 
     A counter that has fallen was reset, by a restart or another primary: there is no rate until the next sample.
     """
@@ -129,7 +129,7 @@ def whole(name: str, rows: Iterable[Row]) -> Row:
 
 
 def selected(rows: Sequence[Row], selection: Selection) -> list[Row]:
-    """Return the rows to show, in their order; what is unknown is last, whichever the order."""
+    """The rows to show, in order; unknown values are always last."""
     if selection.node is not None:
         rows = [each for each in rows if each.node == selection.node]
     if selection.within is None:

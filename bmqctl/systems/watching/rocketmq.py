@@ -26,13 +26,13 @@ from formats.rocketmq.remoting.headers.consuming import GetConsumerListByGroupRe
 __all__ = ["Look", "take_look", "take_sample"]
 
 SYSTEM: Final = "RocketMQ"
-# Topics of a broker that are asked for, and groups of which the oldest message is.
+# Topics of a broker that are requested, and groups whose oldest message is.
 TOPICS_MAX: Final = 1_000
 OLDEST_MAX: Final = 100
 
 
 class Look(NamedTuple):
-    """The view of a cluster, what its brokers have answered, and the sample taken with them."""
+    """The view of a cluster, its brokers' answers, and the sample taken with them."""
 
     view: View
     heard: Heard
@@ -40,12 +40,12 @@ class Look(NamedTuple):
 
 
 def take_sample(places: Places, asker: Asker) -> Sample:
-    """Ask all given processes, and the ones that they name. Raises `NobodyAnswers` if none answers."""
+    """Ask all given processes, and those that they name. Raises `NobodyAnswers` if none answers."""
     return take_look(places, asker).sample
 
 
 def take_look(places: Places, asker: Asker) -> Look:
-    """Take a sample, and keep the view that it was made with. Raises `NobodyAnswers` if nobody does."""
+    """Take a sample, and keep its view. Raises `NobodyAnswers` if none answers."""
     return trio.run(_take_look, places, asker)
 
 
@@ -84,7 +84,7 @@ def _nodes(names: list[Name]) -> Iterator[NodeState]:
 
 
 class _Broker:
-    """The questions to the master of a name."""
+    """Queries to the master of a name."""
 
     def __init__(self, name: str, lag: int | None, own: frozenset[str], timeout_s: float) -> None:
         self._name = name
@@ -116,7 +116,7 @@ class _Broker:
         return await self._with_oldest(link, found)
 
     def _of_topic(self, topic: str, put: int, parts: list[Counted]) -> Counted:
-        """Return the totals of a topic: its backlog is that of the group with the greatest lag."""
+        """The totals of a topic: its backlog is the greatest lag of a group."""
         taken = sum(each.taken or 0 for each in parts)
         backlog = max((each.backlog or 0 for each in parts), default=None)
         consumers = sum(each.consumers or 0 for each in parts)
@@ -132,7 +132,7 @@ class _Broker:
     async def _consumers(self, link: RemotingLink, group: str) -> int:
         fields = write_header(GetConsumerListByGroupRequest(group))
         answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, self._timeout_s)
-        # A group that nobody is in is no error here.
+        # A group without members is no error here.
         return 0 if answer.code != ResponseCode.SUCCESS else len(CONSUMER_IDS.read(answer.body).consumer_id_list)
 
     async def _with_oldest(self, link: RemotingLink, counted: list[Counted]) -> list[Counted]:

@@ -26,7 +26,7 @@ _TEXT_COLUMNS = ("name", "part", "node")
 
 
 class Confirmation(ModalScreen[bool]):
-    """A question with what will happen; only the button, or `y`, says yes."""
+    """A question about an action; only the button, or `y`, confirms it."""
 
     DEFAULT_CSS = """
     Confirmation { align: center middle; }
@@ -44,7 +44,7 @@ class Confirmation(ModalScreen[bool]):
         self.text = text
 
     def compose(self) -> ComposeResult:
-        """Make the dialogue; the button that changes nothing is the first, and has the focus."""
+        """Make the dialogue; the harmless button is first, and has the focus."""
         with Vertical():
             yield Static(Text(escaped(self.text)), id="question")
             with Horizontal():
@@ -52,11 +52,9 @@ class Confirmation(ModalScreen[bool]):
                 yield Button("Purge (y)", id="yes", variant="error")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answer by a button."""
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, answer: bool) -> None:
-        """Answer by a key."""
         self.dismiss(answer)
 
 
@@ -96,7 +94,6 @@ class Top(App[None]):
         self.message = ""
 
     def compose(self) -> ComposeResult:
-        """Make the lines and the table."""
         yield Static("", id="status")
         yield Static("", id="faults")
         yield Input(placeholder="part of a name; Enter keeps it, Escape clears it", id="filter")
@@ -104,7 +101,7 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Take the first sample, and go on."""
+        """Take the first sample, and schedule the next ones."""
         self.query_one(DataTable).focus()
         self.set_interval(self._interval_s, self.take)
         self.take()
@@ -191,22 +188,20 @@ class Top(App[None]):
         self._select(sort=columns[(at + 1) % len(columns)])
 
     def action_reverse(self) -> None:
-        """Turn the order round."""
         self._select(is_descending=not self.selection.is_descending)
 
     def action_filter(self) -> None:
-        """Ask for the text of the filter."""
         box = self.query_one("#filter", Input)
         box.add_class("open")
         box.focus()
 
     def action_nodes(self) -> None:
-        """Show the nodes, or the rows again."""
+        """Toggle between nodes and rows."""
         self.shows_nodes = not self.shows_nodes
         self.draw()
 
     def action_pause(self) -> None:
-        """Take no more samples, or go on."""
+        """Toggle the taking of samples."""
         self.is_paused = not self.is_paused
         self.draw()
 
@@ -230,7 +225,6 @@ class Top(App[None]):
         self._select(text=event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter."""
         event.input.remove_class("open")
         self.query_one(DataTable).focus()
 

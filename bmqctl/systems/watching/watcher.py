@@ -9,15 +9,15 @@ from bmqctl.systems.watching.model import Row, Sample, rows_of
 
 __all__ = ["Purger", "Watcher", "purge_text"]
 
-# Removes the messages of a queue, or those of one of its apps, and returns what was done.
+# Removes the messages of a queue, or of one of its apps, and returns a report.
 Purger = Callable[[str, str], str]
 
 
 class Watcher:
     """Takes samples, and keeps the last one for the rates of the next.
 
-    `purge` is None for a system that has no such command. `faults` are the exceptions of a sample that cannot be taken,
-    and of a purge that is not done; their texts are reasons.
+    `purge` is None for a system without such a command. `faults` are the exceptions of a failed sample and of a failed
+    purge; their texts are reasons.
     """
 
     def __init__(self, take: Callable[[], Sample], faults: tuple[type[Exception], ...], purge: Purger | None) -> None:

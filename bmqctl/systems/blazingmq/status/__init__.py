@@ -1,1 +1,1 @@
-"""The state of a BlazingMQ cluster and of its queues, by what its nodes answer."""
+"""The state of a BlazingMQ cluster and of its queues, from its nodes' answers."""

@@ -1,4 +1,4 @@
-"""The questions to the nodes of a BlazingMQ cluster: to a given node, and to the nodes that it names."""
+"""Queries to the nodes of a BlazingMQ cluster: a given node, and the nodes that it names."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ __all__ = [
 ]
 
 PORT_MAX: Final = 0xFFFF
-# So begins the answer of the C++ broker to a command that it does not have, in whichever encoding.
+# The beginning of the C++ broker's answer to an unknown command, in either encoding.
 _NOT_KNOWN = "Unable to decode command"
 
 
 class Refused(Exception):
-    """The answer of a broker that does not do what it was asked; the text is its reason."""
+    """A broker's refusal; the text is its reason."""
 
 
 class NotReported(AdminLost):
-    """A node that answers, but has no command that reports its state, as the C++ broker has none."""
+    """A node, such as the C++ broker, that answers but has no command that reports its state."""
 
 
 class Connects(Protocol):
-    """A source of connections to nodes."""
-
     def client(self, host: str, port: int) -> AbstractContextManager[AdminClient]:
         """Return a connection to use in a `with` statement. Raises `AdminLost` here or at its beginning."""
 
@@ -52,18 +50,17 @@ class Asking(NamedTuple):
     credentials: Credentials | None
 
     def client(self, host: str, port: int) -> AdminClient:
-        """Connect to a node. Raises `AdminLost`."""
         return AdminClient(host, port, *self)
 
 
 def asking_of(reach: Reach) -> Asking:
-    """Return the options of queries by those of a command."""
+    """The options of queries, from those of a command."""
     credentials = None if reach.mechanism is None else Credentials(reach.mechanism, reach.data.encode())
     return Asking(reach.timeout_s, reach.authority, credentials)
 
 
 def ask_all(host: str, port: int, asking: Connects) -> list[dict[str, Any]]:
-    """Query all nodes and return their answers by id; a node that cannot be reached has an `error`.
+    """Query all nodes and return their answers by id; an unreachable node has an `error`.
 
     Raises `AdminLost` if the first one does not answer.
     """
@@ -81,7 +78,7 @@ def ask_all(host: str, port: int, asking: Connects) -> list[dict[str, Any]]:
 
 
 def endpoint_parts(endpoint: str) -> tuple[str, int]:
-    """Return host and port of an endpoint that a node names. Raises `AdminLost` if it is none."""
+    """Host and port of an endpoint that a node names. Raises `AdminLost` if it is invalid."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isascii() or not port.isdecimal() or len(port) > 5 or int(port) > PORT_MAX:
         raise AdminLost(f"{endpoint!r} is no endpoint")
@@ -89,7 +86,7 @@ def endpoint_parts(endpoint: str) -> tuple[str, int]:
 
 
 def ask_for(client: AdminClient, command: str, field: str) -> dict[str, Any]:
-    """Send a command and return the answer under its name. Raises `Refused`, and `AdminLost` for what is no answer."""
+    """Send a command and return the answer under its name. Raises `Refused`, and `AdminLost` for an invalid answer."""
     text = client.send(f"ENCODING JSON_COMPACT {command}")
     if text.startswith(_NOT_KNOWN):
         raise Refused(f"the broker does not know {command}: it is BlazingMQ's own, or an older one of bmqctl")
@@ -106,7 +103,7 @@ def ask_for(client: AdminClient, command: str, field: str) -> dict[str, Any]:
 
 
 def own_cluster(client: AdminClient, place: str) -> str:
-    """Return the name of the cluster that a node is in. Raises `AdminLost` if it is in none."""
+    """The name of a node's cluster. Raises `AdminLost` if it is in none."""
     clusters = ask_for(client, "CLUSTERS LIST", "clusterList")["clusters"]
     own: str | None = next((each["name"] for each in clusters if each["locality"] != "remote"), None)
     if own is None:
@@ -137,8 +134,8 @@ def problems_of(views: list[dict[str, Any]]) -> dict[str, list[int]]:
 
 
 def records_behind(primary: dict[str, Any], own: dict[str, Any]) -> int | None:
-    """Return the number of records that a replica lacks, by its own answer; None if it is at another lease."""
+    """The number of records that a replica lacks, by its own answer; None if it is at another lease."""
     if own["leaseId"] != primary["leaseId"]:
         return None
-    # They were queried one after the other: a replica may have received more in the meantime.
+    # They were queried one after the other: a replica may have received more since.
     return max(0, int(primary["sequenceNumber"]) - int(own["sequenceNumber"]))

@@ -1,4 +1,4 @@
-"""The messages that a queue of BlazingMQ holds, by the administration of its primary: how many, how large, how old."""
+"""The number, size and age of a BlazingMQ queue's messages, from its primary."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NOT_OPENED: Final = "was not found on domain"
 
 
 class QueueContents(NamedTuple):
-    """Messages of a queue, or of an app that has yet to confirm them. `oldest_at` is None if none is known."""
+    """Messages of a queue, or of an app that has yet to confirm them. `oldest_at` is None if unknown."""
 
     messages: int
     size_bytes: int
@@ -27,22 +27,21 @@ class QueueContents(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """The messages that were removed."""
+    """The removed messages."""
 
     messages: int
     size_bytes: int
 
 
 def list_prefix(queue: QueueUri) -> str:
-    """The words of an administration command about a queue."""
     return f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"
 
 
 def contents_of(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueContents:
-    """Ask the primary of a queue for all that it holds, or that an app has yet to confirm.
+    """Ask a queue's primary for its messages, or those that an app has yet to confirm.
 
-    A queue that no client has opened since its broker began is not listed: the age is unknown, and the messages of an
-    app are, which is refused. Raises `AdminLost` if a broker is not reached, and `Refused`.
+    A queue that no client has opened since its broker began is not listed: its age is unknown, and a query of an app is
+    refused. Raises `AdminLost` if a broker is unreachable, and `Refused`.
     """
     host, port = _primary(host, port, asking, queue)
     with asking.client(host, port) as client:
@@ -53,7 +52,7 @@ def contents_of(host: str, port: int, asking: Connects, queue: QueueUri) -> Queu
 
 
 def waiting_of(host: str, port: int, asking: Connects, queue: QueueUri) -> int:
-    """Ask for the number of messages alone. Raises `AdminLost` and `Refused` as `contents_of` does."""
+    """The number of messages alone. Raises `AdminLost` and `Refused` as `contents_of` does."""
     host, port = _primary(host, port, asking, queue)
     with asking.client(host, port) as client:
         try:
@@ -65,7 +64,7 @@ def waiting_of(host: str, port: int, asking: Connects, queue: QueueUri) -> int:
 def purge(host: str, port: int, asking: Connects, queue: QueueUri) -> Purged:
     """Remove all messages of a queue, or those of one app, at its primary.
 
-    Raises `AdminLost` if a broker is not reached, `Refused` if it does not do it.
+    Raises `AdminLost` if a broker is unreachable, `Refused` if it refuses.
     """
     host, port = _primary(host, port, asking, queue)
     with asking.client(host, port) as client:
@@ -87,7 +86,7 @@ def _primary(host: str, port: int, asking: Connects, queue: QueueUri) -> tuple[s
 
 
 def _unopened(client: AdminClient, queue: QueueUri, refusal: Refused) -> QueueContents:
-    """Ask for a queue that is not listed, with the rest of its domain. Raises a refusal that has another reason."""
+    """Ask for an unlisted queue, with the rest of its domain. Raises a refusal that has another reason."""
     if _NOT_OPENED not in str(refusal):
         raise refusal
     if queue.app_id:

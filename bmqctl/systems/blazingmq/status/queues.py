@@ -12,7 +12,7 @@ __all__ = ["QueueAnswers", "UnknownApp", "apps_of", "ask_about_queue", "check_ap
 
 
 class QueueAnswers(NamedTuple):
-    """Answers of the primary: its view of the cluster, and the queue's internals, or without these its messages."""
+    """Answers of the primary: its view of the cluster, and the queue's internals or, without these, its messages."""
 
     view: dict[str, Any]
     internals: dict[str, Any] | None
@@ -20,11 +20,11 @@ class QueueAnswers(NamedTuple):
 
 
 class UnknownApp(Exception):
-    """An app that the queue does not have; the text names the apps that it has."""
+    """An app that the queue lacks; the text names its apps."""
 
 
 def check_app(host: str, port: int, asking: Connects, queue: QueueUri) -> None:
-    """Raise `UnknownApp` if the queue does not have the app of its URI; no other answer is an obstacle."""
+    """Raise `UnknownApp` if the queue lacks the app of its URI; ignore all other answers."""
     try:
         internals = ask_about_queue(host, port, asking, queue).internals
         if internals is not None:
@@ -34,11 +34,11 @@ def check_app(host: str, port: int, asking: Connects, queue: QueueUri) -> None:
 
 
 def apps_of(internals: dict[str, Any], app_id: str = "") -> list[dict[str, Any]]:
-    """Return the states of a queue's apps. Raises `UnknownApp` if there is none of that name."""
-    # The modes have one engine, whatever it is called.
+    """The states of a queue's apps. Raises `UnknownApp` if there is none of that name."""
+    # All modes have one engine, under different names.
     engine = next(iter(internals["queue"]["localQueue"]["queueEngine"].values()))
     apps: list[dict[str, Any]] = engine.get("consumerStates", [])
-    # Consumers of an app that the queue does not have are among the states, too, but nothing is stored for them.
+    # Consumers of an unknown app are among the states, too, but nothing is stored for them.
     stored = internals["state"]["storage"].get("virtualStorages") or apps
     names = sorted(each["appId"] for each in stored)
     if app_id and app_id not in names:
@@ -47,7 +47,7 @@ def apps_of(internals: dict[str, Any], app_id: str = "") -> list[dict[str, Any]]
 
 
 def ask_about_queue(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueAnswers:
-    """Ask the primary of a queue. Raises `AdminLost` if a broker is not reached, `Refused` without such a queue."""
+    """Ask the primary of a queue. Raises `AdminLost` if a broker is unreachable, `Refused` without such a queue."""
     with asking.client(host, port) as client:
         primary = primary_of(client, f"{host}:{port}", queue)
         if primary is None:
@@ -72,14 +72,14 @@ def _answers(client: AdminClient, place: str, queue: QueueUri) -> QueueAnswers:
 
 
 def stored_messages(info: dict[str, Any], queue: QueueUri) -> int:
-    """Return the number of a queue's messages, opened or not, by its primary's answer about the domain."""
+    """The number of a queue's messages, opened or not, in its primary's answer about the domain."""
     name = queue._replace(app_id="").canonical
     storages = info.get("storageContent", {}).get("storages", [])
     return next((int(each["numMessages"]) for each in storages if each["queueUri"] == name), 0)
 
 
 def primary_of(client: AdminClient, place: str, queue: QueueUri) -> str | None:
-    """Return the endpoint of the queue's primary; None if it is the broker that was asked."""
+    """The endpoint of the queue's primary; None if it is the broker that was asked."""
     cluster = own_cluster(client, place)
     known = ask_for(client, f"CLUSTERS CLUSTER {cluster} QUEUEHELPER", "clusterQueueHelper")
     name = queue._replace(app_id="").canonical

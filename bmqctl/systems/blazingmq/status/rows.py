@@ -16,7 +16,7 @@ ROW_KEYS: Final = (
 
 
 def cluster_rows(views: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the rows, ordered by node and partition; a node that does not answer has one without a partition."""
+    """Yield the rows, ordered by node and partition; a silent node has one without a partition."""
     known = [each["view"] for each in views if "view" in each]
     newest = newest_view(known)
     places = {node["nodeId"]: node["endpoint"] for node in newest["nodes"]}
@@ -47,13 +47,13 @@ def cluster_rows(views: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 
 def newest_view(known: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the view of the latest term, if possible of a node that knows its leader."""
+    """The view of the latest term, if possible of a node that knows its leader."""
     found: dict[str, Any] = max(known, key=lambda view: (view["term"], "leaderNodeId" in view))
     return found
 
 
 def best_view(known: Sequence[dict[str, Any]], partition: int) -> dict[str, Any]:
-    """Return a partition as the primary of its newest lease sees it: only the primary knows its replicas."""
+    """A partition as the primary of its newest lease sees it: only the primary knows its replicas."""
     seen = [(view["nodeId"], each) for view in known for each in view["partitions"] if each["partitionId"] == partition]
     found: dict[str, Any] = max(
         seen, key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId"))

@@ -1,1 +1,1 @@
-"""The state of a RocketMQ cluster, by what its nameservers, controllers and brokers answer."""
+"""The state of a RocketMQ cluster, from its nameservers', controllers' and brokers' answers."""

@@ -1,4 +1,4 @@
-"""Connections for questions, a new one each time."""
+"""Connections for queries, a new one each time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class NobodyAnswers(Exception):
-    """A nameserver or a broker that is needed does not answer; the text says which, and why."""
+    """Silence of a needed nameserver or broker; the text says which, and why."""
 
 
 class Silent(Exception):
@@ -31,7 +31,7 @@ class Silent(Exception):
 
 
 class Asker(NamedTuple):
-    """Opens a new connection for each question, whose answer it awaits for `timeout_s`."""
+    """Opens a new connection for each query, whose answer it awaits for `timeout_s`."""
 
     timeout_s: float
     security: Security = PLAIN
@@ -61,18 +61,18 @@ class Asker(NamedTuple):
         except trio.TooSlowError:
             raise Silent(f"no answer within {self.timeout_s:g} s") from None
         except FAULTS as fault:
-            # The address is known to the caller.
+            # The caller knows the address.
             reason = str(fault.__cause__ or fault) if isinstance(fault, OSError) else str(fault)
             raise Silent(reason.removeprefix(f"{address}: ")) from None
 
 
 def asker_of(reach: Reach) -> Asker:
-    """Return what asks by the options of a command. Raises `CannotBegin`."""
+    """The asker for a command's options. Raises `CannotBegin`."""
     return Asker(reach.timeout_s, security_of(reach))
 
 
 def body_of(answer: Frame, asked: str = "the request") -> bytes:
-    """Return the body of an answer. Raises `RequestRefused` for any but success."""
+    """The body of an answer. Raises `RequestRefused` for any but success."""
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(asked, answer)
     return bytes(answer.body)

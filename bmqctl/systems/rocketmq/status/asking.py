@@ -1,7 +1,6 @@
-"""The questions to a RocketMQ cluster: to the given processes, and to the ones that they name in turn.
+"""Queries to a RocketMQ cluster: to the given processes, and to those that they name in turn.
 
-`mqadmin` sends the same requests, so that it does not matter whose nameservers, controllers and brokers
-they are.
+`mqadmin` sends the same requests, so they work with anyone's nameservers, controllers and brokers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataR
 
 __all__ = ["Places", "hear"]
 
-# The limit of processes of each kind that are asked: an answer that names more is not believed.
+# The limit of processes of each kind that are asked: longer answers are not believed.
 NAMESERVERS_MAX: Final = 64
 CONTROLLERS_MAX: Final = 64
 BROKERS_MAX: Final = 4_096
@@ -39,7 +38,7 @@ T = TypeVar("T")
 
 
 class Places(NamedTuple):
-    """Addresses to begin with, HOST:PORT each, and names of brokers that nobody else may know."""
+    """Initial addresses, HOST:PORT each, and names of brokers that no nameserver may know."""
 
     nameservers: tuple[str, ...] = ()
     controllers: tuple[str, ...] = ()
@@ -48,7 +47,7 @@ class Places(NamedTuple):
 
 
 async def hear(places: Places, asker: Asker) -> Heard:
-    """Ask everybody, once each."""
+    """Ask every process once."""
     found = _Found(asker)
     found.name(places)
     while found.has_more():
@@ -59,7 +58,7 @@ async def hear(places: Places, asker: Asker) -> Heard:
 
 
 class _Found:
-    """The answers so far, and the addresses that are still to be asked."""
+    """The answers so far, and the addresses still to ask."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -73,22 +72,20 @@ class _Found:
 
     @property
     def heard(self) -> Heard:
-        """All answers."""
         return Heard(self._nameservers, self._controllers, self._sets, self._brokers, self._refusal)
 
     def name(self, places: Places) -> None:
-        """Have addresses asked that were not asked yet."""
+        """Add addresses that were not asked yet."""
         nameservers, controllers, brokers = self._to_ask
         _add(nameservers, places.nameservers, self._nameservers, NAMESERVERS_MAX)
         _add(controllers, places.controllers, self._controllers, CONTROLLERS_MAX)
         _add(brokers, places.brokers, self._brokers, BROKERS_MAX)
 
     def has_more(self) -> bool:
-        """Return whether somebody is still to be asked."""
+        """Return whether addresses are left to ask."""
         return any(self._to_ask)
 
     async def ask_more(self) -> None:
-        """Ask all that are to be asked."""
         nameservers, controllers, brokers = self._to_ask
         self._to_ask = ([], [], [])
         async with trio.open_nursery() as nursery:
@@ -100,7 +97,7 @@ class _Found:
                 nursery.start_soon(self._ask_into, self._brokers, address, self._ask_broker)
 
     async def ask_leader(self, names: Iterable[str]) -> None:
-        """Ask the leading controller for all names that were heard of."""
+        """Ask the leading controller for all known names."""
         known = set(names)
         for info in self._nameservers.values():
             if isinstance(info, ClusterInfo):
@@ -158,7 +155,7 @@ class _Found:
         try:
             runtime = KEY_VALUE_TABLE.read(await self._body(link, RequestCode.GET_BROKER_RUNTIME_INFO)).table
         except RequestRefused:
-            # Without the right to this request, the other answers are shown.
+            # Without the right to this request, show the other answers.
             runtime = {}
         return BrokerAnswers(properties, replication, epochs, runtime)
 

@@ -1,4 +1,4 @@
-"""The progress of a consumer group in a topic, by the answers of the topic's brokers."""
+"""The progress of a consumer group in a topic, from its brokers' answers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["GroupState", "GroupUnknown", "NobodyAnswers", "QueueLag", "group_sta
 
 
 class GroupUnknown(Exception):
-    """No such topic, or no such group in it; the text says which."""
+    """Error that there is no such topic, or no such group in it; the text says which."""
 
 
 class QueueLag(NamedTuple):
-    """A queue, the messages in it that a group has not consumed, and the milliseconds since the first was stored."""
+    """A queue, the number of unconsumed messages, and the milliseconds since the first was stored."""
 
     broker_name: str
     queue_id: int
@@ -33,7 +33,7 @@ class QueueLag(NamedTuple):
 
 
 class GroupState(NamedTuple):
-    """The progress of a group in the queues of a topic, and the ids of its consumers that are connected."""
+    """A group's progress in a topic's queues, and the ids of its connected consumers."""
 
     queues: list[QueueLag]
     consumers: frozenset[str]
@@ -53,7 +53,7 @@ async def group_state(nameservers: Sequence[str], topic: str, group: str, ask: A
 
 
 async def masters_of_topic(nameservers: Sequence[str], topic: str, ask: Asker) -> list[str]:
-    """Return the addresses of the masters that have queues of a topic. Raises `NobodyAnswers` or `GroupUnknown`."""
+    """The addresses of the masters with queues of a topic. Raises `NobodyAnswers` or `GroupUnknown`."""
     found = (await _route(nameservers, topic, ask)).addresses
     if not found:
         raise GroupUnknown(f"no broker with a master has topic {topic}")
@@ -88,14 +88,14 @@ async def _lag(link: RemotingLink, topic: str, group: str, timeout_s: float) -> 
     found = []
     for queue, progress in stats.items():
         messages = max(0, progress.broker_offset - progress.consumer_offset)
-        # The brokers' clock counts: it is they who have noted the time of storing.
+        # The brokers' clock counts: they noted the storing time.
         delay_ms = max(0, delays.get(queue, 0)) if messages else 0
         found.append(QueueLag(queue.broker_name, queue.queue_id, messages, delay_ms))
     return found
 
 
 async def _consumers(link: RemotingLink, group: str, timeout_s: float) -> list[str]:
-    """Return the ids of the consumers that a broker knows; none if it does not know the group."""
+    """The ids of the consumers that a broker knows; none if it does not know the group."""
     fields = write_header(GetConsumerListByGroupRequest(group))
     answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, timeout_s)
     return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list

@@ -1,4 +1,4 @@
-"""The topics and groups that are the brokers' own, or that come of others (source: TopicValidator, MixAll)."""
+"""Topics and groups of the brokers' own, or derived from others (source: TopicValidator, MixAll)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GROUPS: Final = frozenset(
 
 
 def is_own_topic(topic: str, brokers: frozenset[str]) -> bool:
-    """Return whether a topic is a broker's own, or that of a group's retries.
+    """Return whether a topic is a broker's own, or a group's retry topic.
 
     `brokers` are the names of brokers and of their cluster, each of which is also a topic.
     """

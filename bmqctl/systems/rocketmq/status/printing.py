@@ -20,7 +20,6 @@ BROKER_KEYS = (
 
 
 def status_lines(view: View, problems: Sequence[Problem], wall_ms: int) -> Iterator[str]:
-    """Yield the lines of the tables."""
     yield f"Cluster      {', '.join(sorted({name.cluster for name in view.names if name.cluster})) or 'unknown'}"
     nameservers = [each.address + (f" ({UNREACHABLE})" if each.error else "") for each in view.nameservers]
     yield f"Nameservers  {', '.join(nameservers) or 'not asked'}"
@@ -118,7 +117,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def json_value(view: View, problems: Sequence[Problem]) -> dict[str, Any]:
-    """Return all of it for JSON; names are in camel case."""
+    """The whole view for JSON, with names in camel case."""
     value: dict[str, Any] = _json(view)
     return {"isHealthy": not problems, "leader": view.leader, **value, "problems": [_json(each) for each in problems]}
 

@@ -1,4 +1,4 @@
-"""Problems of a RocketMQ cluster, each with its remedy: decided from the view of the cluster alone."""
+"""Problems of a RocketMQ cluster, each with its remedy, decided from its view alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ __all__ = ["Problem", "problems_of"]
 
 
 class Problem(NamedTuple):
-    """A sentence about what is not well, and one about what to do."""
+    """A sentence about a problem, and one about the remedy."""
 
     text: str
     remedy: str
 
 
 def problems_of(view: View) -> list[Problem]:
-    """Return everything that is not well."""
     return [*_of_nameservers(view), *_of_controllers(view), *(each for name in view.names for each in _of(name, view))]
 
 

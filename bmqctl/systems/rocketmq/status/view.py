@@ -1,4 +1,4 @@
-"""The state of a RocketMQ cluster, put together from what each part of it has answered."""
+"""The state of a RocketMQ cluster, assembled from the answers of its parts."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ GAP_BYTES_MAX = 256 << 20
 
 
 class Unheard(NamedTuple):
-    """The reason why somebody has not answered."""
+    """The reason for the lack of an answer."""
 
     reason: str
 
 
 class BrokerAnswers(NamedTuple):
-    """Answers of a broker. One without a controller has no epochs; one that refuses to tell has no properties."""
+    """Answers of a broker. One without a controller has no epochs; one that refuses the request has no properties."""
 
     properties: Mapping[str, str]
     replication: HaRuntime
@@ -48,9 +48,9 @@ class BrokerAnswers(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """All answers, by the addresses of who was asked. `sets` are the leading controller's, by the names of brokers.
+    """All answers, by address. `sets` are the leading controller's, by the names of brokers.
 
-    `refusal` says why it did not tell them, if it did not.
+    `refusal` is the reason if it refused them.
     """
 
     nameservers: Mapping[str, ClusterInfo | Unheard]
@@ -69,7 +69,7 @@ class Nameserver(NamedTuple):
 
 
 class Controller(NamedTuple):
-    """A controller, and who leads by its word. `peers` are the addresses of all, by its word."""
+    """A controller, and the leader by its word. `peers` are the addresses of all, by its word."""
 
     address: str
     error: str | None = None
@@ -80,7 +80,7 @@ class Controller(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """A broker of a name. `is_alive` and `is_in_sync` are the controller's word, None if it has none.
+    """A broker of a name. `is_alive` and `is_in_sync` are the controller's word, None without it.
 
     `epoch` is the last of its log, which ends at `end`; `behind` is the number of the master's bytes that it lacks.
     `heard_ms` is the time of day at which a slave last heard of its master. `disk_alarm` names the unconsumed messages
@@ -107,8 +107,8 @@ class Broker(NamedTuple):
 class Name(NamedTuple):
     """The brokers of one name. Without a controller that knows them, both epochs are None.
 
-    `least` brokers have to be in sync for the master to take messages, or as many have to have a message before it is
-    acknowledged where there is no controller.
+    `least` brokers must be in sync for the master to accept messages or, without a controller, have a message before it
+    is acknowledged.
     """
 
     name: str
@@ -140,12 +140,12 @@ class View(NamedTuple):
 
     @property
     def leader(self) -> str | None:
-        """The address of the controller that leads, by its own word."""
+        """The address of the leading controller, by its own word."""
         return next((each.address for each in self.controllers if each.is_leader), None)
 
 
 def view_of(heard: Heard) -> View:
-    """Put answers together."""
+    """Assemble the answers."""
     nameservers = [_nameserver(address, answer) for address, answer in sorted(heard.nameservers.items())]
     controllers = [_controller(address, answer) for address, answer in sorted(heard.controllers.items())]
     registered = _registered(heard)
@@ -158,11 +158,11 @@ def view_of(heard: Heard) -> View:
 
 
 def peers_of(text: str | None) -> tuple[str, ...]:
-    """Read the addresses of controllers: `ID:HOST:PORT;...` or, of the original's other kind, `HOST:PORT;...`."""
+    """Parse addresses of controllers: `ID:HOST:PORT;...` or, of the original's other kind, `HOST:PORT;...`."""
     found = []
     for word in (text or "").split(";"):
         before, _, port = word.strip().rpartition(":")
-        # An id has no colon, and neither has a host, but for an IPv6 address in its brackets.
+        # Neither an id nor a host has a colon, except an IPv6 address in its brackets.
         host = before[before.index("[") :] if "[" in before else before.rpartition(":")[2]
         if split_address(f"{host}:{port}") is not None:
             found.append(f"{host}:{port}")
@@ -170,7 +170,7 @@ def peers_of(text: str | None) -> tuple[str, ...]:
 
 
 def number_of(properties: Mapping[str, str], name: str, default: int) -> int:
-    """Return a property that is a number."""
+    """A numeric property."""
     number = read_digits(properties.get(name))
     return default if number is None else number
 
@@ -198,11 +198,11 @@ def _registered(heard: Heard) -> dict[str, dict[str, tuple[str, int]]]:
                 of_name = found.setdefault(name, {})
                 for broker_id, address in data.broker_addrs.items():
                     known = of_name.get(address)
-                    # Nameservers that disagree know a broker as master and as slave: it counts as master.
+                    # A broker that disagreeing nameservers know as master and as slave counts as master.
                     least = broker_id if known is None else min(known[1], broker_id)
                     of_name[address] = (data.cluster, least)
     for address, told in heard.brokers.items():
-        # Nobody knows the name of a broker but itself: it was named, and its nameservers were not.
+        # Only the broker itself knows its name: it was given, and its nameservers were not.
         name = told.properties.get("brokerName", "") if isinstance(told, BrokerAnswers) else ""
         if isinstance(told, BrokerAnswers) and name and name not in heard.sets and name not in found:
             broker_id = MASTER_ID if told.replication.master else number_of(told.properties, "brokerId", 1)
@@ -238,7 +238,7 @@ def _clusters(heard: Heard, brokers: list[Broker]) -> Iterator[str]:
 
 
 def _brokers(told: Replicas | None, heard: Heard, registered: Mapping[str, tuple[str, int]]) -> Iterator[Broker]:
-    """The brokers of a name: first the controller's, by their ids, then the ones that only nameservers know."""
+    """The brokers of a name: first the controller's, by id, then those that only nameservers know."""
     known: set[str] = set()
     if told is not None:
         replicas = [(each, True) for each in told.in_sync_replicas] + [
@@ -283,5 +283,5 @@ def _with_answers(broker: Broker, heard: Heard) -> Broker:
 def _with_lag(broker: Broker, master: Broker | None) -> Broker:
     if broker.is_master or master is None or master.end is None or broker.end is None:
         return broker
-    # They are asked one after the other: a slave may have got more in the meantime.
+    # They are asked one after the other: a slave may have received more since.
     return broker._replace(behind=max(0, master.end - broker.end))
