@@ -5,10 +5,9 @@
     def test_my_program(bmq_node):
         session = Session(print, broker=bmq_node.uri)
 
-The node listens on a free port of the loopback, has the sample domains (`bmq.test.mem.priority` and so on), keeps its
-files in the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it. `rocketmq_node` is a
-RocketMQ nameserver and broker; its clients are given `rocketmq_node.nameserver`, those of gRPC
-`rocketmq_node.endpoint`.
+The node listens on a free loopback port, has the sample domains (`bmq.test.mem.priority` and so on), keeps its files in
+the test's temporary directory, and ends with the test. `bmq_proxy` is a proxy to it. `rocketmq_node` is a RocketMQ
+nameserver and broker; its clients use `rocketmq_node.nameserver`, gRPC clients `rocketmq_node.endpoint`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ __all__ = [
 
 @pytest.fixture
 def bmq_node(tmp_path: Path) -> Iterator[NodeProcess]:
-    """A running node of its own."""
+    """A running node."""
     with NodeProcess(tmp_path / "bmq-data") as node:
         yield node
 
@@ -51,6 +50,6 @@ def bmq_proxy(bmq_node: NodeProcess, tmp_path: Path) -> Iterator[ProxyProcess]:
 
 @pytest.fixture
 def rocketmq_node(tmp_path: Path) -> Iterator[RocketProcess]:
-    """A running RocketMQ nameserver and broker of its own."""
+    """A running RocketMQ nameserver and broker."""
     with RocketProcess(tmp_path / "rocketmq-data") as node:
         yield node

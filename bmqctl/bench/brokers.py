@@ -22,16 +22,14 @@ CLUSTER_NAME = "local"
 
 
 class RunAddress(NamedTuple):
-    """The place where a run's clients connect."""
-
     host: str
     port: int
 
 
 class Target(NamedTuple):
-    """A system under test: the peer that its clients dial, its usual port, and how to start a node.
+    """A system under test: the peer that its clients dial, its usual port, and the start of a node.
 
-    `options` of the command are for it alone; `word` says whether it is measured with or without --rocketmq.
+    `options` of the command are for it alone; `word` says whether it is measured with --rocketmq.
     """
 
     peer: str
@@ -44,7 +42,6 @@ class Target(NamedTuple):
 
 _OPTIONS: Final = ("--broker", "--queue", "--client", "--scenario", "--versus")
 _BROKER: Final = Target("broker", 30114, NodeProcess, attrgetter("port"), _OPTIONS, "without")
-# The target of each engine.
 TARGETS: Final[Mapping[Engine, Target]] = {
     "own": _BROKER,
     "official": _BROKER,
@@ -57,17 +54,14 @@ TARGETS: Final[Mapping[Engine, Target]] = {
 
 @contextmanager
 def own_node(target: Target) -> Iterator[RunAddress]:
-    """Start a node with its store in a temporary folder, and stop it afterwards. Raises `NodeFailed`."""
+    """Run a node with its store in a temporary folder. Raises `NodeFailed`."""
     with tempfile.TemporaryDirectory(prefix="bmqctl-bench-") as folder, target.node(Path(folder) / "store") as node:
         yield RunAddress(HOST, target.port_of(node))
 
 
 @contextmanager
 def scenario_broker(scenario: Scenario, given: RunAddress | None, nodes: int) -> Iterator[RunAddress]:
-    """Start a scenario's brokers and stop them afterwards: a cluster if none is given, and a proxy if it has one.
-
-    Raises `NodeFailed`.
-    """
+    """Run a scenario's brokers: a cluster if none is given, and a proxy if it has one. Raises `NodeFailed`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bmqctl-bench-")))
         upstream = [f"{given.host}:{given.port}"] if given else []
@@ -89,7 +83,7 @@ def scenario_broker(scenario: Scenario, given: RunAddress | None, nodes: int) ->
 
 
 def write_domains(folder: Path, cluster: str) -> list[Path]:
-    """Write the definitions of all scenarios' domains for the cluster of this name; return the files."""
+    """Write the definitions of all scenarios' domains for this cluster; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, definition in domain_files(cluster).items():

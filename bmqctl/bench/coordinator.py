@@ -20,18 +20,16 @@ from bmqctl.bench.worker import work
 __all__ = ["Outcome", "Progress", "probe", "run_bench"]
 
 POLL_S = 0.05
-# Time from the announcement to the first message: longer than a worker's polling interval.
+# From the announcement to the first message: longer than a worker's polling interval.
 LEAD_NS = 200_000_000
-# Time to wait for a duplicate or late message after all acked ones have come.
+# The wait for a duplicate or late message after all acked ones have come.
 SETTLE_S = 0.2
-# For the workers' interpreters, which start slowly on a busy machine.
+# The workers' interpreters start slowly on a busy machine.
 START_S = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The counts of a run in progress."""
-
     elapsed_s: float
     posted: int
     answered: int
@@ -55,7 +53,6 @@ class Outcome:
         return self.account.clean and not self.faults
 
     def rate(self, count: int, last_ns: int) -> float:
-        """Return `count` per second from the start until `last_ns`."""
         elapsed_ns = last_ns - self.start_ns
         return count * SECOND_NS / elapsed_ns if elapsed_ns > 0 else 0.0
 
@@ -71,7 +68,7 @@ class _Worker:
 
 
 def probe(host: str, port: int, timeout_s: float) -> None:
-    """Connect to `host`:`port` and close. Raises `OSError` if nobody listens there."""
+    """Connect and close. Raises `OSError` if nobody listens."""
     socket.create_connection((host, port), timeout=timeout_s).close()
 
 
@@ -87,7 +84,7 @@ class _Run:
         self._start(context, "producer", plan.all_producers, plan.all_consumers)
 
     def _start(self, context: SpawnContext, role: Role, count: int, first_row: int) -> None:
-        """Start the processes of `count` producers or consumers, whose rows of the board begin at `first_row`."""
+        """Start `count` producers or consumers, whose rows of the board begin at `first_row`."""
         processes = min(self.plan.shape.processes or count, count)
         for number in range(processes):
             indexes = range(number, count, processes)
@@ -126,7 +123,7 @@ class _Run:
                         self.faults.append(said.fault)
 
     def _nothing_of(self, worker: _Worker) -> tuple[ProducerTally | ConsumerTally, ...]:
-        """Return empty tallies for a process that reported none."""
+        """Empty tallies for a process that reported none."""
         plan = self.plan
         if worker.role == "producer":
             return (ProducerTally(-1),)
@@ -156,7 +153,6 @@ class _Run:
         )
 
     def carry_out(self, show: Callable[[Progress], None]) -> None:
-        """Wait for the producers, and then for the consumers."""
         while self.busy("producer") and not self.faults:
             self.listen(POLL_S)
             show(self.progress())
@@ -176,7 +172,6 @@ class _Run:
                 break
 
     def finish(self) -> None:
-        """Stop all workers and collect their results."""
         self.board.stop()
         # A worker's own requests time out after this; it reports then.
         deadline = time.monotonic() + self.plan.connect_timeout_s * 3 + 2
@@ -187,7 +182,6 @@ class _Run:
                 self.faults.append(f"a {worker.role} process did not stop")
 
     def end(self) -> None:
-        """Terminate the workers that still run."""
         for worker in self.workers:
             if worker.finished is None:
                 worker.process.terminate()
@@ -215,7 +209,7 @@ def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> 
     """Run `plan`; `show` is called about 20 times a second.
 
     Raises `CannotStart` if a worker could not begin, `OSError` without a broker. KeyboardInterrupt ends the run early
-    and returns the account up to then; a second one propagates.
+    and returns the account so far; a second one propagates.
     """
     probe(plan.host, plan.port, plan.connect_timeout_s)
     run = _Run(plan)
@@ -225,7 +219,7 @@ def run_bench(plan: Plan, show: Callable[[Progress], None] = lambda _: None) -> 
         try:
             run.carry_out(show)
         except KeyboardInterrupt:
-            # Post nothing more, but wait for messages in flight, which must not count as lost. A second one propagates.
+            # Post nothing more, but wait for messages in flight, which must not count as lost.
             run.interrupted = True
             run.board.enough()
             run.carry_out(show)

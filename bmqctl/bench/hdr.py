@@ -1,8 +1,8 @@
 """Histograms in the formats of HdrHistogram's tools: the compressed encoding V2, interval logs and percentile tables.
 
-The histogram has the buckets of an HdrHistogram of two significant digits whose values begin at 1, so that its counts
-are written unchanged. Values are nanoseconds. Tests read the files with the library `hdrhistogram`. It does not write
-them: it takes counts only one value at a time, and needs a C extension, pbr and setuptools at run time. See
+The buckets are those of an HdrHistogram of two significant digits whose values begin at 1, so that counts are written
+unchanged. Values are nanoseconds. Tests read the files with the library `hdrhistogram`, which does not write them here:
+it takes counts one value at a time, and needs a C extension, pbr and setuptools at run time. See
 https://github.com/HdrHistogram/HdrHistogram.
 """
 
@@ -84,7 +84,7 @@ def log_lines(intervals: Iterable[Interval], start_s: float, comment: str) -> It
 
 
 def percentile_lines(histogram: Histogram) -> Iterator[str]:
-    """Yield the lines of the table of percentiles that HdrHistogram's tools print and plot, in milliseconds."""
+    """Yield the percentile table that HdrHistogram's tools print and plot, in milliseconds."""
     yield f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}"
     yield ""
     total = len(histogram)

@@ -20,7 +20,7 @@ __all__ = ["BUCKETS", "SUB", "VALUE_BITS_MAX", "Histogram", "Occupied", "highest
 
 SUB_BITS = 7
 SUB = 1 << SUB_BITS
-# 2**43 ns is two hours and 26 minutes; slower values count in the last bucket, and `max_ns` still has the maximum.
+# 2**43 ns is two hours and 26 minutes; slower values count in the last bucket, and `max_ns` has the maximum.
 VALUE_BITS_MAX = 43
 BUCKETS = (VALUE_BITS_MAX - SUB_BITS + 1) * SUB
 
@@ -35,7 +35,6 @@ def _bucket_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def highest_in(bucket: int) -> int:
-    """Return the largest value that falls in `bucket`."""
     if bucket < 2 * SUB:
         return bucket
     shift = bucket // SUB - 1
@@ -43,7 +42,7 @@ def highest_in(bucket: int) -> int:
 
 
 def middle_of(buckets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the middle of the values that fall in each of the buckets."""
+    """The middle of each bucket's values."""
     shift = np.maximum(buckets // SUB - 1, 0)
     lowest = (buckets - shift * SUB) << shift
     middle: NDArray[np.float64] = lowest + ((1 << shift) - 1) / 2
@@ -51,7 +50,7 @@ def middle_of(buckets: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 class Occupied(NamedTuple):
-    """The buckets of a histogram that are not empty, with their counts and the other totals."""
+    """A histogram's non-empty buckets, with their counts and the other totals."""
 
     buckets: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -73,14 +72,12 @@ class Histogram:
 
     @classmethod
     def of(cls, occupied: Occupied) -> Histogram:
-        """Make the histogram that has these buckets."""
         histogram = cls()
         histogram.counts[occupied.buckets] = occupied.counts
         histogram.min_ns, histogram.max_ns, histogram.total_ns = occupied[2:]
         return histogram
 
     def occupied(self) -> Occupied:
-        """Return the buckets that are not empty."""
         buckets = np.flatnonzero(self.counts)
         return Occupied(buckets, self.counts[buckets], self.min_ns, self.max_ns, self.total_ns)
 
@@ -100,7 +97,6 @@ class Histogram:
         self.counts += np.bincount(_bucket_of(values), minlength=BUCKETS)
 
     def merge(self, other: Histogram) -> None:
-        """Count all that `other` counted."""
         if not len(other):
             return
         self.min_ns = min(self.min_ns, other.min_ns) if len(self) else other.min_ns
@@ -109,9 +105,7 @@ class Histogram:
         self.counts += other.counts
 
     def percentile(self, percent: float) -> int:
-        """Return the value in nanoseconds that `percent` (0 to 100) of the durations do not exceed; 0 without
-        durations.
-        """
+        """The nanoseconds that `percent` (0 to 100) of the durations do not exceed; 0 without durations."""
         cumulated = np.cumsum(self.counts)
         total = int(cumulated[-1])
         if not total:
@@ -134,7 +128,7 @@ class Histogram:
         return float(np.sqrt(np.average((middle_of(buckets) - self.mean_ns) ** 2, weights=counts)))
 
     def summary_us(self) -> dict[str, float | int]:
-        """Return the count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""
+        """The count and the usual percentiles in microseconds, as `bmqctl bench --json` prints them."""
         return {
             "count": len(self),
             "min": self.min_ns / 1e3,

@@ -16,14 +16,14 @@ from broker.shell.host.calls import HOST
 __all__ = ["POLL_S", "Pacer", "await_start"]
 
 POLL_S = 0.01
-# Consumers publish their progress in shared memory, which wakes no producer: it polls.
+# Consumers publish their progress in shared memory, which wakes no producer.
 BACKLOG_POLL_NS = 500_000
-# Messages posted at once without a schedule; the client decides how many share an event.
+# Messages posted together without a schedule; the client decides how many share an event.
 BURST = 64
 
 
 async def await_start(seat: Seat) -> None:
-    """Sleep until the coordinator announces the start."""
+    """Sleep until the start that the coordinator announces."""
     while seat.waiting:
         await trio.sleep(POLL_S)
 
@@ -31,9 +31,9 @@ async def await_start(seat: Seat) -> None:
 class Timer:
     """A timer of one task, to the microsecond, on CLOCK_MONOTONIC.
 
-    On Linux trio's own sleep ends in `epoll_wait`, whose timeout is a whole number of milliseconds: an open loop of
-    5,000 messages/s would send them in clumps of five. An alarm's descriptor becomes readable when it is due. The
-    systems without one give trio a timeout to the nanosecond.
+    On Linux trio's own sleep ends in `epoll_wait`, whose timeout is in whole milliseconds: an open loop of 5,000
+    messages/s would send them in clumps of five. An alarm's descriptor becomes readable when it is due. Other systems
+    give trio a timeout to the nanosecond.
     """
 
     def __init__(self) -> None:
@@ -67,9 +67,7 @@ class Pacer:
     def __init__(
         self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], Awaitable[None]]
     ) -> None:
-        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends all that it was
-        given.
-        """
+        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends all of them."""
         self.plan = plan
         self.seat = seat
         self.tally = ProducerTally(seat.index, plan.producer_queue(seat.index))
@@ -84,7 +82,6 @@ class Pacer:
         return self.tally.posted - self.tally.acked - self.tally.nacked
 
     def answered(self) -> None:
-        """Report that the tally has more answers."""
         self.seat.show(SharedCounter.ANSWERED, self.tally.posted - self.unanswered)
         self._answered.set()
         self._answered = trio.Event()
@@ -126,7 +123,7 @@ class Pacer:
         self._post(payload, sequence, due_ns)
 
     async def _wait(self, timeout_s: float) -> bool:
-        """Wait for an answer; return False if none came within `timeout_s`."""
+        """Wait for an answer; return False after `timeout_s`."""
         answered = self._answered
         with trio.move_on_after(timeout_s):
             await answered.wait()

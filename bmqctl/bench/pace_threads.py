@@ -15,7 +15,7 @@ __all__ = ["POLL_S", "SHOW_EVERY", "ThreadPacer"]
 
 POLL_S = 0.01
 SHOW_EVERY = 64
-# Messages posted at once without a schedule.
+# Messages posted together without a schedule.
 BURST = 64
 BACKLOG_POLL_S = 0.0005
 
@@ -26,9 +26,7 @@ class ThreadPacer:
     def __init__(
         self, plan: Plan, seat: Seat, post: Callable[[bytes, int, int], None], flush: Callable[[], None]
     ) -> None:
-        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends all that it was
-        given.
-        """
+        """`post(payload, sequence, due_ns)` hands one message to the client, and `flush` sends all of them."""
         self.plan = plan
         self.seat = seat
         self.tally = ProducerTally(seat.index, plan.producer_queue(seat.index))
@@ -41,7 +39,7 @@ class ThreadPacer:
         self._answers = 0
 
     def answered(self, count: int) -> None:
-        """Report `count` more answers in the tally; called on the thread that receives them."""
+        """Report `count` more answers in the tally, on the thread that receives them."""
         before = self._answers
         self._answers = before + count
         if before // SHOW_EVERY != self._answers // SHOW_EVERY:
@@ -78,7 +76,7 @@ class ThreadPacer:
             self.seat.show(SharedCounter.POSTED, tally.posted)
 
     def _room_for(self, schedule: Schedule) -> int:
-        """Return the number of messages that may be sent at once; wait briefly if there is no room."""
+        """The number of messages that may be sent now; wait briefly if there is no room."""
         if self.seat.is_behind(self.plan):
             time.sleep(BACKLOG_POLL_S)
             return 0

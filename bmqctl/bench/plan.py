@@ -55,14 +55,13 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Parameters of a run. `count`, `rate` (messages/s, 0 for unlimited) and `window` hold for all producers together.
+    """Parameters of a run. `count`, `rate` (messages/s, 0 for unlimited) and `window` apply to all producers together.
 
-    Without a rate, `window` limits both the messages posted but not answered, and those posted but not yet
-    delivered to a consumer, since a queue that fills up says nothing about speed. With a rate there is no
-    limit. `quiet_s` is the time without progress after which messages missing at the end are given up.
-    With the engine `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic. `producers` and
-    `consumers` are those of each queue, and of each of its apps. With `tls_authority`, a file of certificates,
-    connections use TLS.
+    Without a rate, `window` limits the posted messages that are unanswered, and also the undelivered ones, since a
+    queue that fills up says nothing about speed. With a rate there is no limit. `quiet_s` is the time without progress
+    after which missing messages are given up. With the engine `rocketmq`, `host` and `port` are a nameserver's, and
+    `queue` is a topic. `producers` and `consumers` are for each queue, and each of its apps. With `tls_authority`, a
+    file of certificates, connections use TLS.
     """
 
     run: int
@@ -90,7 +89,6 @@ class Plan:
 
     @property
     def all_producers(self) -> int:
-        """The number of producers of all queues."""
         return self.producers * self.shape.queues
 
     @property
@@ -100,7 +98,7 @@ class Plan:
 
     @property
     def copies(self) -> int:
-        """The number of times that each message is to be delivered."""
+        """The number of deliveries of each message."""
         if not self.consumers:
             return 0
         return self.consumers if self.shape.broadcast else max(len(self.shape.apps), 1)
@@ -112,13 +110,12 @@ class Plan:
         return index % self.shape.queues
 
     def consumer_uri(self, index: int) -> str:
-        """Return the queue of consumer `index`, with its app."""
+        """The queue of consumer `index`, with its app."""
         source = self.source(index)
         app = f"?id={self.shape.apps[source.group]}" if self.shape.apps else ""
         return self._uri(source.queue) + app
 
     def source(self, index: int) -> Source:
-        """Return what consumer `index` reads."""
         queue, turn = index % self.shape.queues, index // self.shape.queues
         return Source(queue, turn % self.copies if self.copies else 0)
 
@@ -126,7 +123,7 @@ class Plan:
         return self.queue if self.shape.queues == 1 else f"{self.queue}-{queue}"
 
     def share(self, index: int) -> int | None:
-        """Return producer `index`'s share of `count` messages."""
+        """Producer `index`'s share of `count` messages."""
         if self.count is None:
             return None
         return self.count // self.all_producers + (index < self.count % self.all_producers)
@@ -135,7 +132,7 @@ class Plan:
         return max(self.window // self.all_producers, 1)
 
     def schedule(self, index: int, start_ns: int) -> Schedule:
-        """Return producer `index`'s schedule. In an open loop the producers take turns."""
+        """Producer `index`'s schedule. In an open loop the producers take turns."""
         rate = self.rate / self.all_producers
         offset_ns = int(index * self.batch * SECOND_NS / self.rate) if self.rate else 0
         duration_ns = None if self.duration_s is None else int(self.duration_s * SECOND_NS)
@@ -147,13 +144,11 @@ class Phase(IntEnum):
 
     SETUP = 0
     RUN = 1
-    ENOUGH = 2  # nothing more is posted; messages in flight are awaited
+    ENOUGH = 2  # post nothing more; await messages in flight
     STOP = 3
 
 
 class SharedCounter(IntEnum):
-    """A count that a worker publishes during the run."""
-
     POSTED = 0
     ANSWERED = 1
     DELIVERED = 2
@@ -163,8 +158,8 @@ class SharedCounter(IntEnum):
 class Board:
     """Counters in memory shared by all processes: the phase, the start, and one row for each seat.
 
-    Each word has one writer and is read without locks. They serve for progress and for waiting; the account is made
-    from the workers' results.
+    Each word has one writer and is read without locks. They serve progress and waiting; the workers' results make the
+    account.
     """
 
     __slots__ = ("words",)
@@ -196,7 +191,6 @@ class Board:
         self.words[0] = Phase.STOP
 
     def total(self, counter: SharedCounter) -> int:
-        """The sum of one counter over all seats."""
         return int(sum(self.words[2 + counter :: len(SharedCounter)]))
 
     def show(self, row: int, counter: SharedCounter, value: int) -> None:
@@ -227,7 +221,7 @@ class WorkerFailed:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A producer's or consumer's place in the run: its index, its row of counters, and how it reports readiness."""
+    """A producer's or consumer's place in the run: its index, its row of counters, and its report of readiness."""
 
     role: Role
     index: int  # among those of its role
@@ -254,7 +248,7 @@ class Seat:
 
     @property
     def waiting(self) -> bool:
-        """Return True if the start is yet to be announced."""
+        """Return True before the start is announced."""
         return self.board.phase is Phase.SETUP
 
 

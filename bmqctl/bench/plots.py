@@ -17,13 +17,13 @@ PICTURE_SUFFIXES = (".png", ".svg")
 
 TERMINAL_ROWS = 15
 MARKERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
-# Percentages from the median on, each with a distance from 100 that is 1/10**0.1 of the one before.
+# Percentages from the median on, each 1/10**0.1 times as far from 100 as the previous one.
 _NINES_MAX = 5
 _MARKS = ((50.0, "50"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99"), (99.999, "99.999"))
 
 
 class Curve(NamedTuple):
-    """One kind of latency of a run: all of it, and by second, with the second's start after the run's."""
+    """One kind of latency of a run: in total, and by second after the run's start."""
 
     name: str
     latency: Histogram
@@ -31,7 +31,7 @@ class Curve(NamedTuple):
 
 
 def _by_percentile(histogram: Histogram) -> tuple[list[float], list[float]]:
-    """Return abscissas, the number of nines of each percentile, and latencies in ms; there must be messages."""
+    """Abscissas, the number of nines of each percentile, and latencies in ms; there must be messages."""
     nines_max = min(_NINES_MAX, float(np.log10(len(histogram))))
     nines = np.arange(0, max(nines_max, 0.31), 0.05)
     return nines.tolist(), [histogram.percentile(100 - 100 / 10**each) / 1e6 for each in nines.tolist()]
@@ -43,7 +43,7 @@ def _ticks(highest: float) -> list[tuple[float, str]]:
 
 
 def _over_time(curve: Curve) -> tuple[list[float], list[float]]:
-    """Return the middle of each second and the 99th percentile of its latencies, in ms."""
+    """The middle of each second and the 99th percentile of its latencies, in ms."""
     times = [start + 0.5 for start, _ in curve.seconds]
     return times, [histogram.percentile(99) / 1e6 for _, histogram in curve.seconds]
 
@@ -76,9 +76,7 @@ def draw_plot(curves: Sequence[Curve], width: int, *, colours: bool) -> str:
 
 
 def save_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
-    """Save both plots as a picture, PNG or SVG by the suffix of `path`. Raises ImportError without matplotlib,
-    OSError.
-    """
+    """Save both plots as PNG or SVG, by the suffix of `path`. Raises ImportError without matplotlib, and OSError."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 8), layout="constrained")

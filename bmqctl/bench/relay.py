@@ -1,9 +1,9 @@
 """The yardstick: a relay that moves a broker's bytes without interpreting them.
 
-It runs under trio in place of the broker. A producer's bytes are passed to the consumer as they come; for each
-whole message in them the producer gets as many bytes as in an ACK, and the consumer sends back as many as in a
-CONFIRM. The frames have the sizes that the official client and a broker exchange, so that a broker's figures divided by
-the relay's compare between machines.
+It runs under trio in place of the broker. A producer's bytes go to the consumer as they come; each whole message in
+them returns as many bytes as an ACK to the producer, and the consumer returns as many as a CONFIRM. The frames have the
+sizes that the official client and a broker exchange, so that a broker's figures divided by the relay's compare between
+machines.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _EVENT_AND_PUT_HEADER_SIZE = 44
 
 
 def frame_size(payload_size: int) -> int:
-    """Return the size of a PUT event with one message: headers, payload, and padding of 1 to 4 bytes."""
+    """The size of a PUT event with one message: headers, payload, and padding of 1 to 4 bytes."""
     return _EVENT_AND_PUT_HEADER_SIZE + payload_size + 4 - payload_size % 4
 
 
 def ack_event(messages: int) -> bytes:
-    """Make bytes of the size of an ACK event for `messages` messages; the first four hold that number."""
+    """Make bytes of the size of an ACK event for `messages` messages; the first four contain that number."""
     return messages.to_bytes(4, "big") + bytes(ACK_HEAD_SIZE - 4 + ACK_SIZE * messages)
 
 

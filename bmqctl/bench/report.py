@@ -95,7 +95,6 @@ def _plural(count: int, noun: str) -> str:
 
 
 def as_tables(outcome: Outcome) -> RenderableType:
-    """Return the report as rich tables."""
     account, plan = outcome.account, outcome.plan
     pace = f"{plan.rate:,.0f} msg/s, open loop" if plan.rate else "as fast as possible"
     heading = (

@@ -1,7 +1,7 @@
-"""The scenarios of BlazingMQ's published benchmarks, by name, and the domains that they need.
+"""The scenarios of BlazingMQ's published benchmarks, by name, and their domains.
 
-The published figures are of messages of 1 KiB, without compression, from producers that post at a rate: see "BlazingMQ
-Performance" of its documentation. Fan-out to 30 apps and eventual consistency are not among them.
+The published figures are for messages of 1 KiB, without compression, from producers that post at a rate: see "BlazingMQ
+Performance" of its documentation. They do not include fan-out to 30 apps and eventual consistency.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Scenario:
         return f"bench.{self.mode}{apps}.{self.consistency}"
 
     def plan(self, plan: Plan, queue: str, processes: int) -> Plan:
-        """Return `plan` with this scenario's queues and workers; `queue` is the last part of their names."""
+        """`plan` with this scenario's queues and workers; `queue` is the last part of their names."""
         apps = tuple(_apps(self.consumers)) if self.mode == "fanout" else ()
         shape = Shape(self.queues, apps, self.mode == "broadcast", processes)
         consumers = self.consumers if self.mode == "broadcast" else 1
@@ -98,7 +98,7 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 
 def matching(patterns: Iterable[str]) -> list[Scenario]:
-    """Return the scenarios whose names match one of the patterns, in the order of the table, each once.
+    """The scenarios whose names match a pattern, each once, in the order of the table.
 
     A pattern is a name, a name without its last parts, or has `*` in it. Raises `UnknownScenario`.
     """
@@ -122,7 +122,7 @@ _TTL_S = 3600
 
 
 def domain_files(cluster: str) -> dict[str, dict[str, Any]]:
-    """Return the definitions of all scenarios' domains in `cluster`, by the names of their files."""
+    """Definitions of all scenarios' domains in `cluster`, by the names of their files."""
     return {f"{name}.json": definition for name, definition in _definitions(cluster).items()}
 
 

@@ -1,8 +1,8 @@
 """Send times of messages, fixed before the run and independent of the broker.
 
-An open loop posts `rate` messages per second and continues when the answers are late, as the
-outside world does. A loop that waits for each answer sends less while the broker is slow, and leaves
-the worst moments unmeasured (coordinated omission).
+An open loop posts `rate` messages per second even when the answers are late, as the outside world does. A loop that
+waits for each answer sends less while the broker is slow, and leaves the worst moments unmeasured (coordinated
+omission).
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Schedule:
     duration_ns: int | None
 
     def due_ns(self, index: int) -> int:
-        """Return the send time of message `index`; the messages of a batch share one."""
+        """The send time of message `index`; the messages of a batch share one."""
         return self.start_ns + int((index - index % self.batch) * SECOND_NS / self.rate)
 
     def due(self, now_ns: int) -> int:
-        """Return the number of messages due by `now_ns`; only for a schedule with a rate."""
+        """The number of messages due by `now_ns`; only for a schedule with a rate."""
         if now_ns < self.start_ns:
             return 0
         batches = int((now_ns - self.start_ns) * self.rate / SECOND_NS) // self.batch + 1
@@ -45,7 +45,7 @@ class Schedule:
 
     @property
     def total(self) -> int | None:
-        """Total number of messages, or None if only the clock ends a run without a rate."""
+        """The total number of messages, or None if only the clock ends a run without a rate."""
         limits = [] if self.count is None else [self.count]
         if self.duration_ns is not None and self.rate:
             # The first batch due at the end or later is not sent.
@@ -55,7 +55,6 @@ class Schedule:
         return min(limits) if limits else None
 
     def over(self, sent: int, now_ns: int) -> bool:
-        """Return True if nothing more is to be sent after `sent` messages."""
         if self.total is not None and sent >= self.total:
             return True
         return not self.rate and self.duration_ns is not None and now_ns >= self.start_ns + self.duration_ns

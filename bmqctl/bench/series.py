@@ -19,7 +19,9 @@ ONLY, FIRST, SECOND = "", "first", "versus"
 
 
 class Run(NamedTuple):
-    """One run of a series. `scenario` is its name, or empty; `broker` is `first` or `versus`, or empty if it is one."""
+    """One run of a series. `scenario` is its name, or empty; `broker` is `first` or `versus`, or empty with one
+    broker.
+    """
 
     scenario: str
     round: int
@@ -60,14 +62,14 @@ class Comparison(NamedTuple):
     def ratios(self) -> list[float]:
         """The factor by which the first broker was better in each round; below 1 the other one was better.
 
-        Rounds without a figure, such as a latency without messages, are left out.
+        Omits rounds without a figure, such as a latency without messages.
         """
         pairs = [pair for pair in zip(self.first, self.versus, strict=True) if all(pair)]
         return [one / two if self.figure.is_better_when_high else two / one for one, two in pairs]
 
 
 def turns(rounds: int, brokers: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Yield the runs of a series, one round after the other; the rounds begin with each broker in turn."""
+    """Yield the runs of a series, round by round; the brokers take turns to begin."""
     for number in range(1, rounds + 1):
         for broker in brokers if number % 2 else reversed(brokers):
             yield number, broker
@@ -131,7 +133,7 @@ def run_json(run: Run) -> dict[str, Any]:
 
 
 def series_tables(runs: Sequence[Run]) -> RenderableType:
-    """Return the report of a series as rich tables: a row for each run and, for two brokers, their ratios."""
+    """The report of a series as rich tables: a row for each run and, for two brokers, their ratios."""
     parts: list[RenderableType] = [_runs_table(runs)]
     for scenario, found in groupby(comparisons(runs), lambda each: each.scenario):
         parts.append(_ratio_table(scenario, list(found)))

@@ -1,4 +1,4 @@
-"""The stamp at the head of each payload, from which a consumer takes the message's age and position."""
+"""The stamp at the head of each payload, from which a consumer computes the message's age and position."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["STAMP", "STAMP_SIZE", "Stamp", "filler"]
 class Stamp(NamedTuple):
     """A message's stamp. `run` identifies this run among other messages; `sequence` counts from 0 in each producer.
 
-    `due_ns` is the CLOCK_MONOTONIC time at which the message was due, not the time at which it was sent: a latency
-    computed from it includes the time that a slow broker kept the producer waiting.
+    `due_ns` is the CLOCK_MONOTONIC time at which the message was due, not sent: a latency computed from it includes the
+    time that a slow broker kept the producer waiting.
     """
 
     magic: Annotated[int, u32]
@@ -31,6 +31,6 @@ _TEXT = b"The quick brown fox jumps over the lazy dog. "
 
 
 def filler(size: int) -> bytes:
-    """Make the rest of a payload of `size` bytes, which is the same in every message."""
+    """The rest of a payload of `size` bytes, the same in every message."""
     rest = size - STAMP_SIZE
     return (_TEXT * (rest // len(_TEXT) + 1))[:rest]

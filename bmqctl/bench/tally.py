@@ -36,13 +36,11 @@ class Intervals:
         self._seconds: dict[int, Occupied] = {}
 
     def record(self, second: int, durations_ns: Sequence[int]) -> None:
-        """Count durations that ended in `second`."""
         histogram = Histogram()
         histogram.record(durations_ns)
         self._add(second, histogram)
 
     def merge(self, other: Intervals) -> None:
-        """Count all that `other` counted."""
         for second, histogram in other:
             self._add(second, histogram)
 
@@ -59,7 +57,7 @@ class Intervals:
             yield second, Histogram.of(self._seconds[second])
 
     def since(self, start_ns: int) -> list[tuple[float, Histogram]]:
-        """Return the histograms with the start of each second, in seconds after `start_ns`."""
+        """The histograms with the start of each second, in seconds after `start_ns`."""
         return [((second * SECOND_NS - start_ns) / SECOND_NS, histogram) for second, histogram in self]
 
 
@@ -91,13 +89,11 @@ class ProducerTally:
     _pending: array[int] = field(default_factory=lambda: array("q"))
 
     def post(self, count: int, now_ns: int) -> None:
-        """Count messages handed to the client."""
         self.posted += count
         self.last_post_ns = now_ns
         self.accepted += bytes(count)
 
     def ack(self, sequence: int, due_ns: int, now_ns: int) -> None:
-        """Record that the broker accepted message `sequence`."""
         self.accepted[sequence] = 1
         self.acked += 1
         self.last_ack_ns = now_ns
@@ -180,10 +176,10 @@ class ConsumerTally:
 class Account:
     """The outcome of all messages of a run.
 
-    `lost`: acked with success but not delivered, once for each app or broadcast consumer that lacks it.
-    `unanswered`: posted, neither acked nor nacked. `duplicated`: deliveries after a message's first to an app or
-    broadcast consumer. `reordered`: first deliveries to a consumer after
-    that of a later message of the same producer. `foreign`: other messages in the queue, left unconfirmed.
+    `lost`: acked with success but not delivered, once for each app or broadcast consumer that lacks it. `unanswered`:
+    posted, neither acked nor nacked. `duplicated`: deliveries after a message's first to an app or broadcast consumer.
+    `reordered`: first deliveries to a consumer after that of a later message of the same producer. `foreign`: other
+    messages in the queue, left unconfirmed.
     """
 
     posted: int

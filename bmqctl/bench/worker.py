@@ -24,7 +24,7 @@ T = TypeVar("T", bound=ProducerTally | ConsumerTally)
 
 
 def _die_with_parent() -> None:
-    """End this process when the coordinator is gone: nothing else would stop it."""
+    """End this process when the coordinator is gone: nothing else would."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])
@@ -32,11 +32,11 @@ def _die_with_parent() -> None:
 
 
 def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, pipe: Connection) -> None:
-    """Run a worker with a seat for each of `indexes`: it sends `Ready` and then `Finished`, or `WorkerFailed` alone.
+    """Run a worker with a seat for each of `indexes`: it sends `Ready` and then `Finished`, or only `WorkerFailed`.
 
-    Only our own client of BlazingMQ runs several seats in a process. The seats' rows of the board begin at `first_row`.
+    Only our own BlazingMQ client runs several seats in a process. The seats' rows of the board begin at `first_row`.
     """
-    # Ctrl-C reaches the whole process group; the coordinator alone decides what it means.
+    # Ctrl-C reaches the whole process group; only the coordinator acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     waiting = len(indexes)
@@ -49,8 +49,7 @@ def work(plan: Plan, role: Role, indexes: range, first_row: int, board: Board, p
 
     seats = [Seat(role, index, first_row + index, board, ready) for index in indexes]
     engine = import_module(f"bmqctl.bench.engines.{plan.client}")
-    # Existing objects live as long as the process, and those of a run die young: collecting more would only add
-    # latency.
+    # Existing objects live as long as the process, and a run's die young: collecting them would only add latency.
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
     run = engine.produce if role == "producer" else engine.consume

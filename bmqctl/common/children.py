@@ -1,7 +1,7 @@
 """Processes of bmqctl that end with the process that started them, even if that is killed.
 
-Their standard input is a pipe from the parent. The system closes the parent's end when the parent ends, and with
-`--until-input-ends` a process ends when its input does. Linux and macOS have no other mechanism in common.
+Their standard input is a pipe, whose other end the system closes with the parent; with `--until-input-ends` a process
+ends when its input does. Linux and macOS have no other mechanism in common.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMAND: Final = (
 UNTIL_INPUT_ENDS: Final = "--until-input-ends"
 
 # Signals that a process sends to itself when its input has ended, each with the pause after it. A broker hands over to
-# others at the first SIGTERM, which no parent waits for any more, and stops at the second.
+# others at the first SIGTERM, for which no parent waits any more, and stops at the second.
 _ENDING: Final = ((signal.SIGTERM, 1.0), (signal.SIGTERM, 30.0), (signal.SIGKILL, 0.0))
 
 
@@ -40,7 +40,7 @@ def start_child(words: Sequence[str], command: Sequence[str] | None = None, **op
 
 
 def release(child: subprocess.Popen[Any]) -> None:
-    """Close the pipe to a child: one that still runs ends."""
+    """Close the pipe to a child, which ends it."""
     if child.stdin is not None:
         child.stdin.close()
 

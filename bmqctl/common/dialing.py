@@ -13,7 +13,7 @@ __all__ = ["dial_stream", "open_stream", "tls_context"]
 
 
 def tls_context(authority: Path | str) -> ssl.SSLContext:
-    """Make a context for a broker of BlazingMQ, which trusts the certificates of the file `authority`, in PEM.
+    """Make a context for a BlazingMQ broker that trusts the certificates of the file `authority`, in PEM.
 
     Raises `OSError` if it has none.
     """
@@ -52,7 +52,7 @@ async def dial_stream(
 
 
 def _reason(fault: BaseException) -> str:
-    """Return the reason of a failed connection, without the event loop's own words."""
+    """The reason of a failed connection, without the event loop's own words."""
     if isinstance(fault, OSError) and fault.errno is not None:
         # The resolver's numbers are below 0.
         return os.strerror(fault.errno) if fault.errno > 0 else fault.strerror or str(fault)

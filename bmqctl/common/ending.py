@@ -1,8 +1,7 @@
 """The standard streams of every command, and the end of a command by a fault of its machine.
 
-Commands refuse what they foresee. Any other fault of the operating system, such as unwritable output, too few
-descriptors or an unreadable folder, ends a command here with one line and exit code 2; so does a text that cannot be
-sent, since it is no UTF-8.
+Commands refuse faults that they foresee. Other faults of the operating system, such as unwritable output or too few
+descriptors, end a command here with one line and exit code 2; so does text that is not UTF-8 and cannot be sent.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ _NO_THREAD: Final = "can't start new thread"
 def standard_streams() -> Iterator[None]:
     """Run a block with standard streams that exist, are harmless, and fail at no character.
 
-    A closed descriptor is replaced: the next file that is opened would get its number, and be overwritten by output.
-    Writing to a closed standard output then raises `OSError`. Lines for standard error that cannot be written are lost.
+    A closed descriptor is replaced, lest the next opened file get its number, and output overwrite it. Writing to a
+    closed standard output then raises `OSError`. Unwritable lines for standard error are lost.
     """
     _replace_closed()
     put_back = guard_output()
@@ -56,7 +55,7 @@ def standard_streams() -> Iterator[None]:
 
 
 def _replace_closed() -> None:
-    # Writing to a descriptor open for reading fails, as it does on a closed one.
+    # Writing to a descriptor open for reading fails, as on a closed one.
     for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w")):
         if getattr(sys, name) is None:
             # The lowest free number is the stream's.
@@ -65,7 +64,7 @@ def _replace_closed() -> None:
 
 @contextmanager
 def faults_end(command: Callable[[], str]) -> Iterator[None]:
-    """Run a command. A fault of the operating system ends it: one line on standard error, and exit code 2.
+    """Run a command. A fault of the operating system ends it with one line on standard error and exit code 2.
 
     A pipe on standard output without a reader ends it quietly, with `EXIT_READER_LEFT`.
     """
@@ -77,7 +76,7 @@ def faults_end(command: Callable[[], str]) -> Iterator[None]:
     except (OSError, UnicodeError, ImportError, BaseExceptionGroup) as fault:
         _end_by(command(), fault)
     except RuntimeError as fault:
-        # `typer.Exit` is one, too, and goes on.
+        # `typer.Exit` is one, too, and propagates.
         if str(fault) != _NO_THREAD:
             raise
         _end_by(command(), fault)
@@ -98,7 +97,7 @@ def _end_by(command: str, fault: BaseException) -> NoReturn:
 
 
 def _reason(fault: BaseException) -> str | None:
-    """Return a line about a fault of the machine or of the command's words; None for any other fault."""
+    """A line about a fault of the machine or of the command's words; None for any other fault."""
     match fault:
         case OSError():
             return os_error_line(fault, None)

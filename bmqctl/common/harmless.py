@@ -1,7 +1,7 @@
 """Escaping of untrusted texts, so that names, contents and answers control no terminal or spreadsheet.
 
-The root of the command line replaces the standard streams by `HarmlessStream`, which escapes all text that any command
-prints. Bytes, such as those of `--raw`, pass unchanged.
+The root of the command line replaces the standard streams by `HarmlessStream`, which escapes all printed text. Bytes,
+such as those of `--raw`, pass unchanged.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Final
 
 __all__ = ["HarmlessStream", "csv_text", "escaped", "guard_output", "one_line", "output_fault"]
 
-# Control characters; characters that change the direction of text, are invisible or end a line; and halves of surrogate
-# pairs, of which those from 0xDC80 on stand for bytes of names.
+# Control characters; characters that change the direction of text, are invisible or end a line; and lone surrogates, of
+# which those from 0xDC80 on stand for bytes of names.
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")},
     **{
@@ -34,7 +34,7 @@ _FORMULA: Final = re.compile(r"[=+\-@＝＋－＠](?!(?<=[+-])[0-9]+(?:\.[0-9]+)
 
 
 def escaped(text: str) -> str:
-    """Escape control characters other than line feeds, and halves of surrogate pairs."""
+    """Escape control characters other than line feeds, and lone surrogates."""
     return text.translate(_ESCAPES)
 
 
@@ -55,7 +55,7 @@ def csv_text(text: str) -> str:
 class HarmlessStream:
     """A text stream that escapes control characters other than line feeds and tabs.
 
-    Consoles of rich write to the wrapped stream, which gets their own control characters; they escape texts themselves.
+    Consoles of rich escape texts themselves, and write their own control characters to the wrapped stream.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -68,7 +68,6 @@ class HarmlessStream:
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write escaped texts."""
         for line in lines:
             self.write(line)
 
@@ -85,11 +84,9 @@ class _Output:
 
     @property
     def buffer(self) -> _Output:
-        """The binary stream below a text stream."""
         return _Output(self._stream.buffer, self.faults)
 
     def write(self, data: Any) -> Any:
-        """Write like the stream."""
         try:
             return self._stream.write(data)
         except OSError as fault:
@@ -120,7 +117,6 @@ class _Diagnostics:
         return len(text)
 
     def flush(self) -> None:
-        """Write what is pending, if possible."""
         with suppress(OSError):
             self._stream.flush()
 
@@ -129,7 +125,7 @@ class _Diagnostics:
 
 
 def output_fault() -> OSError | None:
-    """Return the error by which standard output could not be written; None if all that was printed is written."""
+    """The error of writing standard output; None if everything printed is written."""
     with suppress(OSError):
         sys.stdout.flush()
     faults: list[OSError] = getattr(sys.stdout, "faults", [])
@@ -139,7 +135,7 @@ def output_fault() -> OSError | None:
 def guard_output() -> Callable[[], None]:
     """Replace the standard streams by `HarmlessStream`; return a function that restores them.
 
-    Characters that the encoding of a stream lacks are escaped. Errors of standard error are ignored.
+    Characters that a stream's encoding lacks are escaped. Errors of standard error are ignored.
     """
     before = sys.stdout, sys.stderr
     for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "backslashreplace")):

@@ -1,6 +1,6 @@
 """The installed parts of bmqctl, and the commands that install the others.
 
-Nothing is published, so all commands are for a checkout. Only this module has to change when that does.
+Nothing is published, so all commands are for a checkout. Only this module depends on that.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ __all__ = ["COMPILING", "advise_compiling", "advising", "installing", "is_compil
 
 COMPILING: Final = "BMQCTL_COMPILE=1 pip install . in a checkout, with a C compiler, compiles them"
 
-# One of the modules that packaging/compiled.toml lists: they are compiled together or not at all.
+# One of the modules in packaging/compiled.toml: they are compiled together or not at all.
 _COMPILED = "formats.bmq.padding"
-# Set in the environment once the advice is printed, so that the processes that a command starts do not repeat it.
+# Set in the environment once the advice is printed, so that a command's child processes do not repeat it.
 _ADVISED: Final = "BMQCTL_ADVISED_COMPILING"
 
 
 def is_compiled() -> bool:
-    """Return True if the modules that can be compiled are (packaging/build_hook.py, scripts/compile)."""
+    """Return True if the compilable modules are compiled (packaging/build_hook.py, scripts/compile)."""
     spec = importlib.util.find_spec(_COMPILED)
     return spec is not None and spec.origin is not None and spec.origin.endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def installing(extra: str) -> str:
-    """Return the command that installs an extra, and where to run it."""
+    """The command that installs an extra, and where to run it."""
     command = f"pip install '.[{extra}]' in a checkout of bmqctl"
     return f"{command}; the single file does not have it" if getattr(sys, "frozen", False) else command
 
 
 def advise_compiling(command: str) -> None:
-    """Print a line on standard error if the modules are interpreted, once for a command and the processes it starts."""
+    """Print a line on standard error if the modules are interpreted, once for a command and its child processes."""
     advising(command)()
 
 
@@ -47,7 +47,7 @@ def advising(command: str, then: Callable[[], None] = lambda: None) -> Callable[
     os.environ[_ADVISED] = "1"
 
     def advise() -> None:
-        # Advice that cannot be printed must not keep a broker from its start.
+        # Unprintable advice must not prevent a broker's start.
         with suppress(OSError, ValueError):
             print(
                 f"bmqctl {command}: the modules are interpreted, and slower than compiled; {COMPILING}", file=sys.stderr

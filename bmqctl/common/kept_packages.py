@@ -1,8 +1,8 @@
 """Packages that the single binary keeps packed until they are imported.
 
-The binary unpacks itself into a folder at each start. Large packages that only some commands need would slow all of
-them down, so each is a module of its own whose `PACKED` is a ZIP archive. The import of such a package unpacks it into
-the folder, which the binary removes when it ends. `scripts/releases/binary_packages.py` makes the archives.
+The binary unpacks itself into a folder at each start. Large packages that few commands need would slow all of them
+down, so each is a module whose `PACKED` is a ZIP archive. Importing such a package unpacks it into the folder, which
+the binary removes when it ends. `scripts/releases/binary_packages.py` makes the archives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bmqctl.common.refusal import EXIT_USAGE
 __all__ = ["MODULE_PREFIX", "KeptPackages"]
 
 MODULE_PREFIX = "bmqctl_kept_"
-"""The module of a kept package has its name after this."""
+"""The prefix of a kept package's module."""
 
 
 class KeptPackages(MetaPathFinder):
@@ -37,7 +37,7 @@ class KeptPackages(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find a kept package; its modules are found in its folder like those of any other package."""
+        """Find a kept package; its modules are then found in its folder."""
         if fullname not in self._packages:
             return None
         folder = self._folder / fullname
@@ -54,7 +54,7 @@ class KeptPackages(MetaPathFinder):
         return PathFinder.find_spec(fullname, [str(folder)])
 
     def _unpack(self, package: str, folder: Path) -> None:
-        # Commands that unpack nothing start without these.
+        # Imported here: most commands unpack nothing.
         import zipfile
         from tempfile import TemporaryDirectory
 

@@ -18,8 +18,6 @@ __all__ = ["Later", "imported"]
 
 
 class Later:
-    """A module by its name."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -14,7 +14,7 @@ __all__ = ["open_nursery"]
 async def open_nursery() -> AsyncIterator[trio.Nursery]:
     """Run a block with a nursery, whose tasks are cancelled at the end of the block.
 
-    An exception of the block is raised as it is, not in an exception group, which no caller would expect.
+    An exception of the block is raised as it is: callers would not expect an exception group.
     """
     fault: Exception | None = None
     async with trio.open_nursery() as nursery:

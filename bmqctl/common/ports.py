@@ -27,18 +27,16 @@ _RESERVED: deque[socket.socket] = deque(maxlen=256)
 
 
 def free_port(host: str = _HOST) -> int:
-    """Return a free TCP port of `host`, like `free_ports` for one."""
     return free_ports(1, host)
 
 
 def free_ports(count: int, host: str = _HOST) -> int:
     """Return the first of `count` consecutive free TCP ports of `host`. Raises `OSError` if there are none.
 
-    They are below the range from which the kernel takes ports for outgoing connections. Within that range a client that
-    keeps trying the port of a node that is down can be given that very port, and connect to itself. A process tries all
-    other ports before it tries one again, and each worker of pytest-xdist has a part of the range for itself. On Linux
-    the ports returned last stay reserved: another process that looks for a free port does not get them, while a server
-    with SO_REUSEADDR, as all brokers are, can listen there.
+    They are below the kernel's range for outgoing connections, in which a client that keeps trying the port of a
+    stopped node can be given that very port, and connect to itself. A process tries all other ports before it repeats
+    one, and each worker of pytest-xdist has its own part of the range. On Linux the ports returned last stay reserved:
+    other searches do not get them, while a server with SO_REUSEADDR, as all brokers are, can listen there.
     """
     for _ in range(2):
         while _LEFT:
@@ -52,12 +50,12 @@ def free_ports(count: int, host: str = _HOST) -> int:
 
 
 def free_rocketmq_port(host: str = _HOST) -> int:
-    """Return a TCP port of `host` for a broker of RocketMQ, which may also listen 2 below and 1 above it."""
+    """Return a TCP port of `host` for a RocketMQ broker, which may also listen 2 below and 1 above it."""
     return free_ports(4, host) + 2
 
 
 def _port_range() -> range:
-    """Return the ports for this process: all, or the part of its pytest-xdist worker."""
+    """The ports for this process: all, or the part of its pytest-xdist worker."""
     end = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else 32_768
     if end <= _FIRST_PORT:
         end = 65_535

@@ -1,7 +1,7 @@
 """Indented JSON of untrusted values.
 
-With indentation at every level, a text is longer than its value by a factor of the value's depth: 4 MiB of JSON became
-8 GB. Here values below `LEVELS_MAX` levels are on one line, so that the text is proportional to the value.
+Indentation at every level makes a text longer than its value by a factor of the value's depth: 4 MiB of JSON became 8
+GB. Values below `LEVELS_MAX` levels are therefore on one line, which keeps the text proportional.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEVELS_MAX: Final = 16
 
 
 def pretty(value: Any, indent: int, *, default: Callable[[Any], Any] | None = None) -> str:
-    """Return a value as `json.dumps` writes it with `indent`, with values below `LEVELS_MAX` levels on one line.
+    """Format a value as `json.dumps` does with `indent`, with values below `LEVELS_MAX` levels on one line.
 
     Raises `RecursionError` for a value of about a thousand levels.
     """
@@ -30,7 +30,7 @@ def pretty_front(
     *,
     default: Callable[[Any], Any] | None = None,
 ) -> tuple[str, bool]:
-    """Return the front of `pretty`, without escapes of non-ASCII characters, and whether the rest was cut off."""
+    """The front of `pretty`, without escapes of non-ASCII characters, and whether the rest was cut off."""
     found: list[str] = []
     left = characters_max
     for piece in _pieces(value, indent, json.JSONEncoder(ensure_ascii=False, default=default).encode):

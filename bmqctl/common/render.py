@@ -1,6 +1,6 @@
 """Output of commands: tables for people, JSON lines for programs, progress on terminals.
 
-Results go to standard output, everything else to standard error, so that a pipe carries results only.
+Only results go to standard output; everything else goes to standard error.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _STATE_STYLES = {
 
 
 class OutputFormat(StrEnum):
-    """Formats of rows: a table for people, one JSON value, one JSON object per line, or CSV with a line of names."""
+    """Formats of rows: a table for people, one JSON value, one JSON object per line, or CSV with a header."""
 
     TABLE = "table"
     JSON = "json"
@@ -104,16 +104,16 @@ Output = Annotated[
         show_default=False,
     ),
 ]
-"""The option of each command that prints rows; the command says what is meant without it."""
+"""The option of each command that prints rows; each command has its own default."""
 
 
 def wanted_format(output: OutputFormat | None, as_json: bool) -> OutputFormat:
-    """Return the format for `--output` and the older `--json`, which is `--output json`; a table by default."""
+    """The format for `--output` and the older `--json`, which is `--output json`; a table by default."""
     return OutputFormat.JSON if as_json else output or OutputFormat.TABLE
 
 
 def choose_format(wanted: OutputFormat | None) -> OutputFormat:
-    """Return the requested format or, by default, a table on a terminal and JSON lines elsewhere."""
+    """The requested format or, by default, a table on a terminal and JSON lines elsewhere."""
     if wanted is not None:
         return wanted
     return OutputFormat.TABLE if sys.stdout.isatty() else OutputFormat.JSONL
@@ -148,7 +148,7 @@ def print_report(
 
 
 def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str] | None = None) -> None:
-    """Print a line with the keys, and each row at once; values other than texts and numbers are printed as JSON."""
+    """Print a header, and each row as it comes; values other than texts and numbers are printed as JSON."""
     write = (stream or sys.stdout).write
     write(csv_line(keys))
     for row in rows:
@@ -156,7 +156,7 @@ def print_csv(rows: Iterable[Mapping[str, Any]], keys: list[str], stream: IO[str
 
 
 def csv_line(cells: Iterable[object]) -> str:
-    """Return a line of CSV; values other than texts and numbers are JSON. Texts are made harmless: see `csv_text`."""
+    """A line of CSV; values other than texts and numbers are JSON. Texts are made harmless: see `csv_text`."""
     text = StringIO()
     # With a line feed alone as line terminator, a carriage return in a cell would not be quoted.
     csv.writer(text, lineterminator="\r\n").writerow(map(_csv_cell, cells))
@@ -199,7 +199,7 @@ def until_reader_leaves() -> Iterator[None]:
 
 
 def print_json_lines(rows: Iterable[Mapping[str, Any]], stream: IO[str] | None = None) -> None:
-    """Print each row at once as a line of JSON; bytes are printed in upper-case hex."""
+    """Print each row as it comes as a line of JSON; bytes are printed in upper-case hex."""
     write = (stream or sys.stdout).write
     encode = json.JSONEncoder(default=_encodable, separators=(", ", ": ")).encode
     for row in rows:
@@ -239,15 +239,14 @@ class ResultTable(Table):
     """A table that indents the further lines of a cell, so that no name can look like another row."""
 
     def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        """Add a row; see `Table.add_row`."""
         super().add_row(*(cell.replace("\n", "\n  ") if isinstance(cell, str) else cell for cell in cells), **options)
 
 
 class TablePrinter:
     """A table printed in parts: pages of a long one, or rows as they come.
 
-    Pages align only if all columns but the last have a width. If these leave no room for the last one, lines
-    are longer than the terminal's width.
+    Pages align only if all columns but the last have a width. If these leave no room for the last one, lines exceed the
+    terminal's width.
     """
 
     def __init__(self, columns: list[Column], console: ResultConsole | None = None, title: str | None = None) -> None:
@@ -255,7 +254,7 @@ class TablePrinter:
         self._console = console or ResultConsole()
         if self._console.is_terminal:
             *others, last = columns
-            # Cells without a width of their own are folded, so that a row keeps its columns on a narrow terminal.
+            # Cells without their own width are folded, so that a row keeps its columns on a narrow terminal.
             width = sum((column.width or len(column.title)) + 2 for column in others) + (last.width or LAST_WIDTH_MIN)
         else:
             width = sum((column.width or LAST_WIDTH_FILE) + 2 for column in columns)
@@ -322,7 +321,6 @@ class LateProgress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` steps are done."""
         if self._bar is None:
             if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
                 return

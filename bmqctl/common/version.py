@@ -17,7 +17,7 @@ GIT_TIMEOUT_S = 5.0
 
 
 def version_text(package: Path = Path(__file__).parents[1]) -> str:
-    """Return the text of `bmqctl --version`: two lines without a newline at the end."""
+    """The text of `bmqctl --version`: two lines without a final newline."""
     commit = _commit(package)
     kind = "compiled" if is_compiled() else "interpreted"
     own = f"bmqctl {version('bmqctl')}" + (f" (commit {commit}), {kind}" if commit else f", {kind}")
@@ -25,7 +25,7 @@ def version_text(package: Path = Path(__file__).parents[1]) -> str:
 
 
 def _commit(package: Path) -> str:
-    """Return the commit, empty if it is unknown. Wheels and binaries have it in a file (packaging/build_hook.py)."""
+    """The commit, empty if unknown. Wheels and binaries have it in a file (packaging/build_hook.py)."""
     noted = package / "commit.txt"
     if noted.is_file():
         return noted.read_text().strip()

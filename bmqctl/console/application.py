@@ -1,8 +1,7 @@
 """The console's server side: an ASGI application over one cluster.
 
-`/` and `/assets/` serve the pages, the same for everybody. `/api/` answers with JSON, in the session that the browser's
-cookie names. A session begins without a login. The cluster answers its questions and actions with the credentials of
-its login, or without any.
+`/` and `/assets/` serve the pages. `/api/` answers with JSON, in the session that the browser's cookie names. A session
+begins without a login. The cluster answers its questions and actions with the credentials of its login, or without any.
 """
 
 from __future__ import annotations
@@ -39,9 +38,9 @@ __all__ = ["ConsoleSettings", "make_application"]
 log = logging.getLogger("bmqctl.console")
 
 BODY_BYTES_MAX: Final = 4 << 20
-# Time after a refused login until the next one is passed on to the cluster.
+# Delay of the next login at the cluster after a refused one.
 REFUSED_LOGIN_S: Final = 1.0
-# Maximum number of payloads decoded at a time, each in a process of its own.
+# Payloads decoded at a time, each in a process of its own.
 DECODERS_MAX: Final = 2
 TOKEN_HEADER: Final = "x-console-token"
 
@@ -97,7 +96,7 @@ class Observer:
         self._took_s = 0.0
 
     async def overview(self, after: int) -> Overview:
-        """Return a look after number `after`: the last one, or a new one when it is time. Raises `ClusterFault`."""
+        """A look after number `after`: the last one, or a new one when due. Raises `ClusterFault`."""
         if (latest := self._recent(after)) is not None:
             # Another page may be waiting for the next look.
             return latest
@@ -115,7 +114,7 @@ class Observer:
             return self._latest
 
     def _recent(self, after: int) -> Overview | None:
-        """Return the last look if its number is higher, and the next one is not due."""
+        """The last look if its number is higher and the next one is not due."""
         latest = self._latest
         if latest is None or latest.number <= after:
             return None
@@ -128,20 +127,16 @@ class Observer:
         return max(wanted_s, PAUSE_LOOKS * self._took_s)
 
     async def ask(self, question: Callable[..., T], *words: Any) -> T:
-        """Call a method of the cluster in a thread. Raises `ClusterFault`, also for an answer that is not
-        understood.
-        """
+        """Call a method of the cluster in a thread. Raises `ClusterFault`, also for an unintelligible answer."""
         try:
             return await trio.to_thread.run_sync(partial(question, *words))
         except (LookupError, TypeError, ValueError, AttributeError) as fault:
             raise ClusterFault(f"a broker's answer cannot be read: {type(fault).__name__}: {fault}") from fault
 
     def latest(self) -> Overview | None:
-        """Return the last look."""
         return self._latest
 
     def close(self) -> None:
-        """Close the cluster's connections."""
         self.cluster.close()
 
     def _overview(self, seen: Seen) -> Overview:
@@ -181,7 +176,6 @@ class AssetFiles:
         self._read(resources.files("bmqctl.console") / "assets", "")
 
     async def index(self, request: Request) -> Response:
-        """Answer with the page that frames all others."""
         return self._answer(request, "index.html")
 
     async def asset(self, request: Request) -> Response:
@@ -210,7 +204,7 @@ class AssetFiles:
 class ConsoleSettings(NamedTuple):
     """The cluster's displayed place, its system, and the interval of looks. `is_secure` means HTTPS.
 
-    `hosts` are the console's names besides those of the loopback interface; `port` is its port.
+    `hosts` are the console's names besides the loopback interface's; `port` is its port.
     """
 
     place: str
@@ -230,8 +224,6 @@ def make_application(connect: Connector, settings: ConsoleSettings) -> Starlette
 
 
 class _Console:
-    """The routes, and their shared state."""
-
     def __init__(self, connect: Connector, settings: ConsoleSettings) -> None:
         self._connect = connect
         self._settings = settings
@@ -240,8 +232,8 @@ class _Console:
         # Sessions without a login share one observer.
         self._nobody = Observer(connect(None), settings.interval_s)
         self._decoders = trio.Semaphore(DECODERS_MAX)
-        # Browsers send cookies to all ports of a host, so each console has a name of its own. A name with the prefix
-        # can only be set by this host over HTTPS, by no other host of its domain.
+        # Browsers send cookies to all ports of a host, so each console's has its own name. With the prefix, only this
+        # host can set it, over HTTPS, and no other host of its domain.
         self._cookie = f"{'__Host-' if settings.is_secure else ''}bmqctl_console_{settings.port}"
 
     def application(self) -> Starlette:
@@ -329,15 +321,13 @@ class _Console:
         return self._with_cookie(self._sessions.begin(None, self._nobody))
 
     def _checked(self, request: Request) -> Session[Observer] | None:
-        """Return the session of a request for a change, if the request has the session's token."""
+        """The session of a request for a change, if the request has the session's token."""
         session = self._session_of(request)
         if session is None or not session.is_token(request.headers.get(TOKEN_HEADER, "")):
             return None
         return session
 
     def _asked(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """Make a route that answers a question in a session."""
-
         async def respond(request: Request) -> Response:
             session = self._session_of(request) if request.method == "GET" else self._checked(request)
             if session is None:
@@ -394,7 +384,7 @@ class _Console:
         return {"done": done}
 
     async def _decode(self, request: Request, session: Session[Observer]) -> Any:
-        """Decode a payload in Avro, which a browser sends with its schema."""
+        """Decode an Avro payload, which a browser sends with its schema."""
         given = await _body(request)
         schema, encoded = given.get("schema"), given.get("payload")
         if not isinstance(schema, str) or not isinstance(encoded, str):
@@ -459,7 +449,6 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _checked_words(given: dict[str, Any]) -> dict[str, str]:
-    """Return the words of a question or an action."""
     return {name: _text(given, name) for name in given}
 
 

@@ -1,4 +1,4 @@
-"""Decoding of Avro payloads, in a process of its own with bounds on memory and time.
+"""Decoding of Avro payloads, in a separate process with limited memory and time.
 
 Payloads come from strangers: a few bytes may stand for very many items, or for endlessly nested ones.
 """
@@ -22,7 +22,7 @@ __all__ = ["decode_avro", "decode_input"]
 
 _MEMORY_BYTES: Final = 1 << 30
 _CPU_S: Final = 3
-# Processor time is bounded separately; this bound is for a machine too busy to grant it.
+# Processor time has its own limit; this one is for a machine too busy to grant it.
 _WAIT_S: Final = 60.0
 _NO_MEMORY: Final = 3
 _RECORDS_MAX: Final = 1000
@@ -33,7 +33,7 @@ def decode_avro(payload: bytes, schema: str, command: Sequence[str] = COMMAND) -
     """Return a payload as JSON with indentation. Blocks. Raises `ClusterFault` if it cannot be decoded.
 
     `schema` is the writer's, as JSON, of a single datum without a header. Without one the payload is an object
-    container file, which has its own.
+    container file.
     """
     given = json.dumps({"payload": base64.b64encode(payload).decode("ascii"), "schema": schema})
     try:
@@ -50,7 +50,7 @@ def decode_avro(payload: bytes, schema: str, command: Sequence[str] = COMMAND) -
 
 
 def decode_input() -> None:
-    """Decode standard input and write the answer to standard output; runs in the other process."""
+    """Decode standard input to standard output, in the other process."""
     for limit, most in ((resource.RLIMIT_AS, _MEMORY_BYTES), (resource.RLIMIT_CPU, _CPU_S)):
         # Not every system limits the address space.
         with suppress(ValueError, OSError):
@@ -59,7 +59,7 @@ def decode_input() -> None:
     try:
         text = _decoded(base64.b64decode(given["payload"]), given["schema"])
     except MemoryError:
-        # The exit code tells the parent that memory ran out, not that the payload is malformed.
+        # The exit code says that memory ran out, not that the payload is malformed.
         sys.exit(_NO_MEMORY)
     except Exception as fault:
         # The library has no common base for its errors about payloads and schemas.

@@ -39,15 +39,14 @@ _COMPRESSIONS: Final = {int(CompressionAlgorithm.NONE): "none", int(CompressionA
 _IDLE_S: Final = 5.0
 
 
-# The host and the port of a node.
 Place = tuple[str, int]
 
-# Maximum number of nodes learned from a cluster.
+# Nodes learned from a cluster.
 _LEARNED_MAX: Final = 64
 
 
 class Entries:
-    """Nodes in the order in which they are asked, shared by all sessions of a console.
+    """Nodes in the order of asking, shared by all sessions of a console.
 
     The node that answered last comes first, so that requests do not wait for a lost one again and again.
     """
@@ -58,15 +57,13 @@ class Entries:
         self._answered: Place = self._named[0]
 
     def in_order(self) -> list[Place]:
-        """Return all nodes, each once."""
+        """All nodes, each once."""
         return list(dict.fromkeys((self._answered, *self._named, *self._learned)))
 
     def answered(self, place: Place) -> None:
-        """Note that a node answers."""
         self._answered = place
 
     def learn(self, places: Iterable[Place]) -> None:
-        """Replace the nodes learned from the cluster."""
         self._learned = tuple(dict.fromkeys(places))[:_LEARNED_MAX]
 
 
@@ -124,7 +121,7 @@ class KeptConnections:
 def connector(
     places: Sequence[Place], timeout_s: float, tls_authority: Path | None, mechanism: str
 ) -> Callable[[Login | None], BlazingmqCluster]:
-    """Return the maker of a cluster for a person, from some of its nodes; logins authenticate by `mechanism`."""
+    """Return the maker of a person's cluster, from some of its nodes; logins authenticate by `mechanism`."""
     entries = Entries(places)
 
     def connect(login: Login | None) -> BlazingmqCluster:
@@ -152,7 +149,6 @@ class BlazingmqCluster:
         return Seen(blazingmq_map(found.views), found.sample)
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:
-        """Answer a question. Raises `ClusterFault`."""
         with _for_people():
             match question:
                 case "detail":
@@ -167,7 +163,7 @@ class BlazingmqCluster:
         raise ClusterFault(f"BlazingMQ has no {question[:40]}")
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
+        """The effects of an action, without carrying it out. Raises `ClusterFault`."""
         with _for_people():
             match action:
                 case "purge":
@@ -177,7 +173,6 @@ class BlazingmqCluster:
         raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
 
     def act(self, action: str, words: Words) -> str:
-        """Carry out an action. Raises `ClusterFault`."""
         with _for_people():
             match action:
                 case "purge":
@@ -192,7 +187,7 @@ class BlazingmqCluster:
         self._connections.close()
 
     def _entry(self) -> Place:
-        """Return a node that answers. Raises `AdminLost` if none does."""
+        """A node that answers. Raises `AdminLost` if none does."""
         places = self._entries.in_order()
         if len(places) == 1:
             return places[0]
@@ -217,7 +212,7 @@ class BlazingmqCluster:
             self._entries.learn(endpoint_parts(node["endpoint"]) for node in nodes)
 
     def _detail(self, queue: QueueUri) -> dict[str, Any]:
-        """Return a queue's capacity, its consumers and the reasons why they wait, from its primary."""
+        """A queue's capacity, its consumers and the reasons why they wait, from its primary."""
         answers = ask_about_queue(*self._entry(), self._connections, queue)
         internals = answers.internals
         if internals is None:
@@ -231,13 +226,13 @@ class BlazingmqCluster:
         }
 
     def _domain(self, name: str) -> dict[str, Any]:
-        """Return a domain's configuration and its usage, from the node that answers."""
+        """A domain's configuration and its usage, from the node that answers."""
         with self._connections.client(*self._entry()) as client:
             info = ask_for(client, f"DOMAINS DOMAIN {name} INFOS", "domainInfo")
         return {"config": str(info["configJson"]), "room": _room(info["capacityMeter"])}
 
     def _messages(self, name: str, part: str, offset: int, count: int) -> dict[str, Any]:
-        """List messages of a queue, or the messages that an app has yet to confirm, oldest first."""
+        """List messages of a queue, or of an app that has yet to confirm them, oldest first."""
         queue = queue_of(name)._replace(app_id=app_of(part))
         with self._at_primary(queue) as client:
             answer = client.send(list_command(str(queue), offset, max(1, count)))
@@ -305,7 +300,7 @@ class BlazingmqCluster:
         return f"{name} is reconfigured at {', '.join(done)}"
 
     def _places(self) -> list[tuple[str, str, int]]:
-        """Return all nodes by name, host and port."""
+        """All nodes by name, host and port."""
         host, port = self._entry()
         with self._connections.client(host, port) as client:
             cluster = own_cluster(client, f"{host}:{port}")
@@ -319,7 +314,6 @@ class BlazingmqCluster:
 
     @contextmanager
     def _at_primary(self, queue: QueueUri) -> Iterator[AdminClient]:
-        """Use a connection to the primary of a queue."""
         host, port = self._entry()
         with self._connections.client(host, port) as client:
             primary = primary_of(client, f"{host}:{port}", queue)
@@ -348,7 +342,7 @@ def app_of(text: str) -> str:
 
 
 def number_of(words: Words, name: str) -> int:
-    """Return a number sent by a browser. Raises `ClusterFault`."""
+    """A number sent by a browser. Raises `ClusterFault`."""
     text = words.get(name, "0")
     if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
         raise ClusterFault(f"{name}: {text[:40]!r} is no number")
@@ -363,7 +357,6 @@ def _of_unopened(reason: str) -> str:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """Convert faults of brokers to `ClusterFault`."""
     try:
         yield
     except BrokerRefuses as fault:
@@ -389,7 +382,7 @@ def _room(meter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of(used: object, limit: object) -> dict[str, Any]:
-    """Return a number and its limit, None for no limit."""
+    """A number and its limit, None for no limit."""
     used_number, limit_number = int(str(used)), int(str(limit))
     return {"used": used_number, "limit": limit_number if 0 < limit_number < 1 << 62 else None}
 

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """An action that a person has to confirm: its title, what will happen, and the label of the button that does it."""
+    """An action for a person to confirm: its title, its effects, and the label of its button."""
 
     title: str
     text: str
@@ -57,10 +57,10 @@ class Cluster(Protocol):
         """Answer a question about a part of the cluster; the questions depend on the system."""
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Return the present effects of an action, without carrying it out."""
+        """The present effects of an action, without carrying it out."""
 
     def act(self, action: str, words: Words) -> str:
-        """Carry out an action; return what was done."""
+        """Carry out an action; return a report."""
 
     def close(self) -> None:
         """Close its connections."""

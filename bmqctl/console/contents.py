@@ -20,12 +20,11 @@ __all__ = ["contents_value", "hex_lines"]
 TEXT_CHARACTERS_MAX: Final = 256 << 10
 HEX_BYTES_MAX: Final = 16 << 10
 _LINE: Final = 16
-# The first bytes of an object container file of Avro.
+# The first bytes of an Avro object container file.
 _AVRO_FILE: Final = b"Obj\x01"
 
 
 def contents_value(contents: Contents) -> dict[str, Any]:
-    """Return the properties, and the payload in each of its forms."""
     payload = contents.payload
     return {
         "fault": contents.fault,
@@ -39,7 +38,7 @@ def contents_value(contents: Contents) -> dict[str, Any]:
 
 
 def hex_lines(data: bytes) -> str:
-    """Return the head of data in lines of an offset, 16 bytes in hex, and the same as ASCII."""
+    """The head of data in lines of an offset, 16 bytes in hex, and the same as ASCII."""
     lines = []
     for at in range(0, min(len(data), HEX_BYTES_MAX), _LINE):
         part = data[at : at + _LINE]
@@ -71,7 +70,7 @@ def _text(payload: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
-    """Parse an object or a list of JSON; return None for anything else, or if it cannot be written again."""
+    """Parse a JSON object or list; None for anything else, or if it cannot be written again."""
     try:
         found = json.loads(text)
         json.dumps(found)

@@ -1,11 +1,12 @@
-"""The guard before the console's application: it refuses what a hostile page in the person's browser could do.
+"""The guard before the console's application: it refuses the attacks of a hostile page in the person's browser.
 
-- A request must name one of the console's hosts: a foreign name that resolves to this machine does not reach
-  it (DNS rebinding).
-- A request to `/api/`, or for a change, must come from the console's own pages, according to
-  `Sec-Fetch-Site` and `Origin`. A change also needs the session's token in a header, which `application` checks.
-- Pages may only load and request what the console itself serves, run no inline script, and may not be
-  framed by other pages.
+- A request must name one of the console's hosts: a foreign name that resolves to this machine does not reach it (DNS
+  rebinding).
+- A request to `/api/`, or for a change, must come from the console's own pages, according to `Sec-Fetch-Site` and
+  `Origin`.
+  A change also needs the session's token in a header, which `application` checks.
+- Pages may only load and request what the console itself serves, run no inline script, and may not be framed by other
+  pages.
 """
 
 from __future__ import annotations
@@ -51,20 +52,19 @@ def is_loopback(host: str) -> bool:
 
 
 def host_of(header: str) -> str:
-    """Return the name or address in a `Host` header without its port; "" for an invalid header."""
+    """The name or address in a `Host` header without its port; "" for an invalid header."""
     found = _HOST.fullmatch(header)
     return "" if found is None else (found["address"] or found["name"]).lower()
 
 
 class PageGuard:
-    """Passes on requests of the console's own pages. `hosts` are names besides those of the loopback interface."""
+    """Passes on requests of the console's own pages. `hosts` are names besides the loopback interface's."""
 
     def __init__(self, application: ASGIApp, hosts: Iterable[str]) -> None:
         self._application = application
         self._hosts = _LOOPBACK_NAMES | {each.lower().strip("[]") for each in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, as an ASGI application."""
         if scope["type"] == "lifespan":
             await self._application(scope, receive, send)
             return

@@ -14,7 +14,7 @@ __all__ = ["POINTS_MAX", "SampleHistory"]
 POINTS_MAX: Final = 180
 # Time without samples after which a chart's line is broken.
 GAP_S: Final = 60.0
-# Maximum number of rows with a past; the first ones are kept.
+# Rows with a past; the first ones are kept.
 ROWS_MAX: Final = 20_000
 
 Points = dict[str, list[float | None]]
@@ -64,7 +64,7 @@ class SampleHistory:
                 del self._series[key]
 
     def points(self, name: str, part: str = "") -> Points:
-        """Return the columns of a row and their times; None for unknown values."""
+        """The columns of a row and their times; None for unknown values."""
         series = self._series.get((name, part))
         if series is None:
             return {"at": [], **{column: [] for column in _COLUMNS}}

@@ -100,7 +100,7 @@ def _copy(best: dict[str, Any], view: dict[str, Any] | None, is_primary: bool, n
 
 
 def rocketmq_map(view: View) -> dict[str, Any]:
-    """Make the map of a RocketMQ cluster: its shards are the names of brokers, each a master with its slaves."""
+    """Make the map of a RocketMQ cluster, whose shards are names of brokers, each a master with its slaves."""
     slaves_max = max((len(each.brokers) - (each.master is not None) for each in view.names), default=0)
     clusters = sorted({each.cluster for each in view.names if each.cluster})
     brokers = sum(len(each.brokers) for each in view.names)

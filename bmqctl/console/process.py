@@ -1,4 +1,4 @@
-"""A console as a process of its own, beside the node whose command starts it.
+"""A console as a separate process beside the node whose command starts it.
 
 It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It starts
 once the node is ready, so that the two do not contend for processors; earlier connections wait until then. It ends when
@@ -24,7 +24,7 @@ __all__ = ["run_console"]
 _AGAIN_S: Final = 1.0
 _AGAIN_MAX_S: Final = 60.0
 _END_S: Final = 5.0
-# The console starts after this time even if the node is not ready: then it is worth a look.
+# The console starts after this time even if the node is not ready: then a look at it helps.
 _PATIENCE_S: Final = 20.0
 
 

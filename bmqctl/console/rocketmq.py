@@ -34,7 +34,7 @@ from formats.bmq.wire.properties import Property, PropertyType
 __all__ = ["RocketmqCluster", "connector"]
 
 SYSTEM: Final = "RocketMQ"
-# Maximum number of groups of a topic that are asked for their progress.
+# Groups of a topic that are asked for their progress.
 GROUPS_MAX: Final = 50
 COUNT_MAX: Final = 100
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
@@ -42,7 +42,7 @@ _NO_PERMISSION: Final = "NO_PERMISSION"
 
 
 def connector(places: Places, reach: Reach) -> Callable[[Login | None], RocketmqCluster]:
-    """Return the maker of a cluster for a person, from its known places. Raises `CannotBegin`."""
+    """Return the maker of a person's cluster, from its known places. Raises `CannotBegin`."""
     asker = asker_of(reach)
 
     def cluster(login: Login | None) -> RocketmqCluster:
@@ -73,7 +73,6 @@ class RocketmqCluster:
         return Seen(rocketmq_map(found.view), found.sample)
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:
-        """Answer a question. Raises `ClusterFault`."""
         topic = name_of(words["name"])
         with _for_people():
             match question:
@@ -88,14 +87,13 @@ class RocketmqCluster:
         raise ClusterFault(f"RocketMQ has no {question[:40]}")
 
     def plan(self, action: str, words: Words) -> Plan:
-        """Return the effects of an action without carrying it out. Raises `ClusterFault`."""
+        """The effects of an action, without carrying it out. Raises `ClusterFault`."""
         wanted = _seek_of(action, words)
         with _for_people():
             moves = trio.run(plan_seek, self._nameservers, wanted, self._asker)
         return _plan_of(wanted, moves)
 
     def act(self, action: str, words: Words) -> str:
-        """Carry out an action. Raises `ClusterFault`."""
         wanted = _seek_of(action, words)
         with _for_people():
             done_at = trio.run(seek, self._nameservers, wanted, self._asker)
@@ -105,7 +103,7 @@ class RocketmqCluster:
         )
 
     def close(self) -> None:
-        """Close nothing: each question has connections of its own."""
+        """Do nothing: each question has connections of its own."""
 
     @property
     def _nameservers(self) -> tuple[str, ...]:
@@ -241,7 +239,6 @@ def _check_admission(look: Look) -> None:
 
 @contextmanager
 def _for_people() -> Iterator[None]:
-    """Convert faults of brokers to `ClusterFault`."""
     try:
         yield
     except (NobodyAnswers, GroupUnknown, ClientError) as fault:
@@ -264,7 +261,7 @@ def _place_of(text: str) -> _Place:
 
 
 def _time_of(text: str) -> str | datetime:
-    """Read `begin`, `end` or a time; one without a zone is UTC. Raises `ClusterFault`."""
+    """Parse `begin`, `end` or a time; one without a zone is UTC. Raises `ClusterFault`."""
     if text in ("begin", "end"):
         return text
     try:

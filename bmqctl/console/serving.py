@@ -29,7 +29,7 @@ class Certificate(NamedTuple):
 
 
 class Unaccepted(logging.Filter):
-    """A filter of trio's log: one line about connections that cannot be accepted, in place of many tracebacks."""
+    """A filter of trio's log: one line about connections that cannot be accepted, instead of many tracebacks."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Unaccepted(logging.Filter):
 def serve_console(
     application: ASGIApp, sock: socket.socket, certificate: Certificate | None, tell: Callable[[str], None]
 ) -> None:
-    """Serve the console until SIGTERM or SIGINT. `tell` is given lines for the user."""
+    """Serve the console until SIGTERM or SIGINT. `tell` gets lines for the user."""
     config = Config()
     config.bind = [f"fd://{sock.detach()}"]
     config.accesslog = None

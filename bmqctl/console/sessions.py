@@ -1,8 +1,8 @@
 """The sessions of persons at the console: a secret in a cookie, a token against forged requests. Pure but for secrets.
 
 A session ends after `IDLE_S` without a request. There are at most `SESSIONS_MAX` sessions with a login, and as many
-without: a new session ends the longest idle one of its kind, so that strangers end no session of a person. Of the
-sessions without a login, those with a single request end first.
+without: a new session ends the longest idle one of its kind, so that strangers end no person's session. Of the sessions
+without a login, those with a single request end first.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Session(Generic[T]):
         self.is_in_use = False
 
     def is_token(self, given: str) -> bool:
-        """Return True if a request brings the session's token."""
+        """Return True if a request has the session's token."""
         return hmac.compare_digest(self.token.encode(), given.encode())
 
 
 class Sessions(Generic[T]):
-    """All sessions by their keys. `end` gets the object shown by an ended one."""
+    """All sessions by key. `end` gets the object shown by an ended one."""
 
     def __init__(self, clock_s: Callable[[], float], end: Callable[[T], None]) -> None:
         self._clock_s = clock_s
@@ -59,7 +59,7 @@ class Sessions(Generic[T]):
         return session
 
     def find(self, key: str | None) -> Session[T] | None:
-        """Return the session of a cookie and mark it as in use; None if there is none."""
+        """The session of a cookie, marked as in use; None if there is none."""
         self._end_idle()
         found = None if key is None else self._sessions.get(key)
         if found is not None:

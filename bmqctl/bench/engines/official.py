@@ -1,4 +1,4 @@
-"""The official client (PyPI `blazingmq`) as a worker: its threads call us back, one message at a time."""
+"""The official client (PyPI `blazingmq`) as a worker; its threads call back, one message at a time."""
 
 from __future__ import annotations
 
@@ -21,20 +21,18 @@ RETRY_S = 0.001
 
 
 def installed_version() -> str | None:
-    """The official client's version; None when it is not installed."""
+    """The official client's version; None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
     try:
-        # The single binary has the metadata of the package, but not the package.
+        # The single binary has the package's metadata, but not the package.
         return version("blazingmq") if find_spec("blazingmq") else None
     except PackageNotFoundError:
         return None
 
 
 class _Link:
-    """A session, and whether it failed."""
-
     def __init__(self, plan: Plan, broken: threading.Event, on_message: partial[None] | None = None) -> None:
         import blazingmq
 
@@ -139,7 +137,7 @@ def _on_message(tally: ConsumerTally, seat: Seat, message: blazingmq.Message, ha
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
+    """Run one consumer until the run stops. Raises `CannotStart` if it never began."""
     tally = ConsumerTally(plan.run, plan.source(seat.index))
     link = _Link(plan, threading.Event(), partial(_on_message, tally, seat))
     link.open(seat)

@@ -22,7 +22,7 @@ __all__ = ["consume", "produce"]
 
 T = TypeVar("T")
 
-# A process may have a hundred consumers, each of which asks this often.
+# A process may have a hundred consumers that poll.
 STOP_POLL_S = 0.05
 
 
@@ -127,7 +127,7 @@ async def _produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seats: Sequence[Seat]) -> tuple[list[ConsumerTally], str | None]:
-    """Run consumers until the coordinator stops the run. Raises `CannotStart` if one never began."""
+    """Run consumers until the run stops. Raises `CannotStart` if one never began."""
     return _run_all(seats, lambda seat: _consume(plan, seat))
 
 

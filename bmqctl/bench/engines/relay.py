@@ -1,6 +1,6 @@
 """Workers that talk to the relay, with the same messages, schedule and account as with a broker.
 
-They are as thin as possible, with plain sockets and one thread for the answers, so that the relay is measured.
+They use plain sockets and one thread for the answers, so that they measure the relay.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
+    """Run one consumer until the run stops. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, CONSUMER)
     frame = frame_size(plan.size)
     tally = ConsumerTally(plan.run, plan.source(seat.index))

@@ -1,8 +1,8 @@
 """Workers with bmqctl's own client for RocketMQ's remoting protocol.
 
-A producer and a consumer share one queue of the topic, which no other producer uses unless the topic has too few: so
-a consumer sees each producer's messages in order. Consumers pull, with one long poll for each of their queues, and
-commit what they have with the next pull.
+A producer and a consumer share one queue of the topic, which no other producer uses if there are enough: a consumer
+sees each producer's messages in order. Consumers keep one long poll on each of their queues, and commit with the next
+pull.
 """
 
 from __future__ import annotations
@@ -33,19 +33,18 @@ GROUP = "bmqctl-bench"
 
 
 def queues_of_consumer(queues: Sequence[Queue], consumers: int, index: int) -> list[Queue]:
-    """Return the queues that consumer `index` pulls from."""
     return list(queues[index::consumers])
 
 
 def queues_of_producer(queues: Sequence[Queue], consumers: int, index: int) -> list[Queue]:
-    """Return the queues that producer `index` sends to in turn: one of each consumer's."""
+    """The queues to which producer `index` sends in turn: one of each consumer's."""
     each = max(consumers, 1)
     begin = index % (len(queues) // each) * each
     return list(queues[begin : begin + each])
 
 
 async def _open_topic(client: Client, plan: Plan) -> list[Queue]:
-    """Return the topic's queues; create the topic if it is unknown."""
+    """The topic's queues; create an unknown topic."""
     found = await client.queues(plan.queue)
     if not found:
         found = await client.create_topic(plan.queue, plan.producers * max(plan.consumers, 1))
@@ -55,8 +54,6 @@ async def _open_topic(client: Client, plan: Plan) -> list[Queue]:
 
 
 class _Target(NamedTuple):
-    """A queue and the connection to its broker."""
-
     link: RemotingLink
     queue_id: int
 
@@ -87,7 +84,7 @@ async def _start(
 
 
 def status_name(code: int) -> str:
-    """Return the name of an answer's code, for the report."""
+    """The name of an answer's code, for the report."""
     try:
         return ResponseCode(code).name
     except ValueError:
@@ -95,7 +92,7 @@ def status_name(code: int) -> str:
 
 
 class _Producing:
-    """One producer: it takes messages one by one, and sends requests of `plan.batch` messages."""
+    """One producer: takes messages one by one, and sends requests of `plan.batch` messages."""
 
     def __init__(self, plan: Plan, seat: Seat) -> None:
         self.pacer = Pacer(plan, seat, self.post, self.flush)
@@ -154,7 +151,6 @@ class _Producing:
         self.pacer.answered()
 
     async def run(self) -> None:
-        """Send until the schedule is over. Raises `LinkLost`."""
         links = {target.link for target in self._targets}
 
         async def watch(link: RemotingLink) -> None:
@@ -179,7 +175,7 @@ def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 class _Consuming:
-    """One consumer: it pulls from all its queues at the same time."""
+    """One consumer, which pulls from all its queues at the same time."""
 
     def __init__(self, plan: Plan, seat: Seat) -> None:
         self.tally = ConsumerTally(plan.run, plan.source(seat.index))
@@ -192,7 +188,7 @@ class _Consuming:
         for queue in queues_of_consumer(queues, plan.consumers, self._seat.index):
             link = await client.link_to(queue.address)
             puller = QueuePuller(link, GROUP, plan.queue, queue.queue_id, plan.connect_timeout_s)
-            # Earlier messages are not of this run.
+            # Earlier messages are not part of this run.
             await puller.seek_end()
             self._pullers.append(puller)
 
@@ -240,7 +236,7 @@ PULLED_MAX = 1024
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
+    """Run one consumer until the run stops. Raises `CannotStart` if it never began."""
     consuming = _Consuming(plan, seat)
     fault = trio.run(_start, plan, seat, consuming.prepare, consuming.run)
     return consuming.tally, fault

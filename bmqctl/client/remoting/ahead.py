@@ -1,9 +1,8 @@
 """Pulls of one queue, several at a time.
 
-An answer has few messages, by default 32 of the ones that a broker has in memory; so a queue that
-is pulled answer by answer is as slow as the way to the broker and back. Offsets in a queue follow each other: where
-there are more messages, the next pulls are asked for before the answers to those before them. A pull whose answer did
-not bring what the later ones count on has them repeated.
+An answer has few messages, by default 32 in a broker's memory, so pulling answer by answer is as slow as the round
+trip. Offsets in a queue are consecutive: the next pulls are sent before earlier ones are answered, as long as there are
+more messages. A pull with an unexpected answer has the later ones repeated.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from formats.rocketmq.remoting.frame import Frame
 __all__ = ["PullsAhead"]
 
 DEPTH: Final = 8
-# The messages of an answer, as brokers have it by default.
+# A broker's default number of messages in an answer.
 USUAL: Final = 32
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """A pull: the offset that it begins at, and the messages that the next pull counts on."""
+    """A pull: its first offset, and the number of messages that the next pull assumes."""
 
     offset: int
     count: int
@@ -41,7 +40,7 @@ class _Asked:
 
 
 class PullsAhead:
-    """The messages of a queue from where its puller is, by up to `depth` pulls at a time."""
+    """The messages of a queue from its puller's offset on, by up to `depth` pulls at a time."""
 
     def __init__(self, puller: QueuePuller, depth: int = DEPTH) -> None:
         self._puller = puller
@@ -52,9 +51,9 @@ class PullsAhead:
         self._end = 0
 
     async def next_records(self, messages_max: int) -> list[Record]:
-        """Wait for the next messages; none if there are none for a while. The puller's offset is after them.
+        """Wait for the next messages; none if none come for a while. The puller's offset is then after them.
 
-        There may be more than `messages_max` if that was more before. Raises what the puller does.
+        There may be more than `messages_max` if an earlier call asked for more. Raises what the puller does.
         """
         before = self._puller.offset
         self._ask(messages_max)
@@ -68,7 +67,7 @@ class PullsAhead:
         return found
 
     def _ask(self, messages_max: int) -> None:
-        """Ask for what is not asked for yet. Only the first pull may wait for messages."""
+        """Send missing pulls. Only the first may wait for messages."""
         if not self._asked:
             self._send(self._puller.offset, max(messages_max, 1), is_held=True)
         while len(self._asked) < self._depth and self._each * (len(self._asked) + 1) <= messages_max:
@@ -83,7 +82,7 @@ class PullsAhead:
         self._asked.append(asked)
 
     def _take(self, asked: _Asked) -> list[Record]:
-        """Take one answer; if it is not what was counted on, the later pulls are repeated."""
+        """Take one answer; if it is not as assumed, repeat the later pulls."""
         answer = asked.answer
         if not isinstance(answer, Frame):
             raise NoAnswer(str(answer))

@@ -1,6 +1,6 @@
-"""Bodies of messages that are compressed by LZ4 or Zstandard, by pyarrow.
+"""Message bodies compressed by LZ4 or Zstandard, read by pyarrow.
 
-It is an extra: import this module only where such a body is read.
+It is an extra: import this module only for such a body.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def inflate_by_arrow(body: memoryview, name: str, keep: int, bytes_max: int) -> 
                 raise FormatError(name, 0, f"inflates to more than {bytes_max} bytes")
             head += piece[: keep - len(head)]
     except MemoryError:
-        # pyarrow's own error of this kind is an `ArrowException` as well.
+        # pyarrow's own error of this kind is also an `ArrowException`.
         raise
     except (OSError, pa.ArrowException) as error:
         if any(each in str(error) for each in _NO_MEMORY):

@@ -24,9 +24,9 @@ class BodyUnreadable(ValueError):
 
 
 def read_body(record: Record, bytes_max: int) -> Buffer:
-    """The message's body, decompressed; a view if it was not compressed.
+    """The decompressed body; a view if it was not compressed.
 
-    Raises `BodyUnreadable`, also if it has more than `bytes_max` bytes then.
+    Raises `BodyUnreadable`, also for more than `bytes_max` decompressed bytes.
     """
     if record.system_flags & _INNER_BATCH:
         raise BodyUnreadable("a batch that is stored as one message")

@@ -41,7 +41,7 @@ from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 __all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 
 HEARTBEAT_INTERVAL_S = 30.0
-# How often the nameserver is asked for a topic that was just made.
+# Seconds between queries of the nameserver for a new topic.
 ROUTE_POLL_S = 0.1
 # The topic whose settings a new one takes, where it has none of its own.
 
@@ -49,7 +49,7 @@ _BOTH: Final = Permission.READ | Permission.WRITE
 
 
 class Security(NamedTuple):
-    """Security of connections: TLS, and the keys that requests are signed with."""
+    """Security of connections: TLS, and the keys that sign requests."""
 
     tls: ssl.SSLContext | None = None
     keys: AccessKeys | None = None
@@ -59,12 +59,11 @@ PLAIN: Final = Security()
 
 
 class Client:
-    """A connection to the nameserver, and one to each broker that was asked for; `connect` makes it."""
+    """A connection to the nameserver, and one to each requested broker; `connect` makes it."""
 
     def __init__(
         self, nameserver: RemotingLink, timeout_s: float, nursery: trio.Nursery, security: Security = PLAIN
     ) -> None:
-        # It identifies a member of a group.
         self.client_id = new_client_id()
         self.timeout_s = timeout_s
         self._nameserver = nameserver
@@ -93,9 +92,9 @@ class Client:
                     link.end("closed")
 
     async def link_to(self, address: str) -> RemotingLink:
-        """Return the connection to the broker at HOST:PORT, a new one if it was lost.
+        """The connection to the broker at HOST:PORT, a new one if it was lost.
 
-        Raises `OSError` if nobody listens there, and `FormatError` if it is no address.
+        Raises `OSError` if nobody listens there, and `FormatError` for an invalid address.
         """
         link = self._links.get(address)
         if link is None or not link.is_open:
@@ -119,16 +118,15 @@ class Client:
         return sorted(broker.broker_addrs[MASTER_ID] for broker in brokers if MASTER_ID in broker.broker_addrs)
 
     async def topics(self) -> list[str]:
-        """The names of all topics that the nameserver knows."""
         answer = await self._nameserver.call(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}, self.timeout_s)
         check_answer("no list of topics", answer)
         return TOPIC_LIST.read(answer.body).topic_list
 
     async def queues(self, topic: str, needed: Permission = _BOTH) -> list[Queue]:
-        """The queues of a topic that can be written and read; none if the nameserver does not know the topic.
+        """The writable and readable queues of a topic; none if the nameserver does not know the topic.
 
-        With `needed`, only the queues that can be read, or written. Raises `FormatError` for
-        more of them than there can be, and `NotWritable` if a topic's brokers have none to write.
+        With `needed`, only readable, or writable ones. Raises `FormatError` for an impossible number of queues, and
+        `NotWritable` if a topic's brokers have none to write.
         """
         answer = await self._nameserver.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, self.timeout_s)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -142,14 +140,14 @@ class Client:
         return sorted({*route.readable} & {*route.writable})
 
     async def consumers(self, group: str, address: str) -> list[str]:
-        """The ids of a group's consumers, as the broker at HOST:PORT knows them; none if it knows no such group."""
+        """The ids of a group's consumers that the broker at HOST:PORT knows; none if it does not know the group."""
         link = await self.link_to(address)
         fields = write_header(GetConsumerListByGroupRequest(group))
         answer = await link.call(RequestCode.GET_CONSUMER_LIST_BY_GROUP, fields, self.timeout_s)
         return [] if answer.code != ResponseCode.SUCCESS else CONSUMER_IDS.read(answer.body).consumer_id_list
 
     async def create_topic(self, topic: str, queues: int) -> list[Queue]:
-        """Make a topic with at least `queues` queues, spread over all masters; return them all.
+        """Create a topic with at least `queues` queues, spread over all masters; return them all.
 
         Raises `RequestRefused` if a broker refuses, or the nameserver does not list it in time.
         """
@@ -176,9 +174,9 @@ class Client:
         raise RequestRefused(f"no route of {topic}", Frame(ResponseCode.TOPIC_NOT_EXIST, 0))
 
     def keep_alive(self, group: str, topic: str, *, consumer: bool) -> None:
-        """Tell the brokers at once, and every 30 s, that this client belongs to a group of a topic.
+        """Report to the brokers now, and every 30 s, that this client belongs to a group of a topic.
 
-        Brokers that are connected to later get it at once, too.
+        Brokers connected later get the report immediately, too.
         """
         self._heartbeat = self._make_heartbeat(group, topic, consumer)
         self._nursery.start_soon(self._beat_all)
@@ -202,4 +200,4 @@ class Client:
 
 
 def _ignore(_: Frame | str) -> None:
-    """Drop the answer to a heartbeat, of which there is another soon."""
+    """Drop the answer to a heartbeat; another one follows soon."""

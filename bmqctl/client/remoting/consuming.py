@@ -1,4 +1,4 @@
-"""Pulling the messages of a queue, and committing how far a group has come."""
+"""Pulling of a queue's messages, and committing of a group's progress."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ __all__ = ["Pulled", "QueuePuller", "read_messages", "read_records"]
 
 M = TypeVar("M", bound="_Stored")
 
-# How long the broker may hold a pull for which there is nothing yet.
+# How long the broker may hold a pull without messages.
 SUSPEND_MS: Final = 15_000
-# The pause after an answer that has no messages and names the offset that was asked for. Brokers hold such pulls; one
-# that does not would be asked without end.
+# The pause after an answer without messages that names the requested offset. Brokers hold such pulls; one that does not
+# would be asked endlessly.
 _IDLE_PAUSE_S: Final = 0.1
 
 _record_size = struct.Struct(">I").unpack_from
@@ -61,21 +61,19 @@ _GO_ON: Final = frozenset(
 
 
 class _Stored(Protocol):
-    """A message of a queue."""
-
     @property
     def queue_offset(self) -> int: ...
 
 
 class Pulled(NamedTuple):
-    """A message of a queue. `body` is a view of what was received."""
+    """A message of a queue. `body` is a view of the received bytes."""
 
     queue_offset: int
     body: Buffer
 
 
 def read_messages(body: Buffer) -> list[Pulled]:
-    """Take the messages out of an answer's body. Raises `FormatError` if it is damaged."""
+    """Read the messages in an answer's body. Raises `FormatError` if it is damaged."""
     found: list[Pulled] = []
     for record in read_records(body):
         if not record.is_body_sound:
@@ -85,7 +83,7 @@ def read_messages(body: Buffer) -> list[Pulled]:
 
 
 def read_records(body: Buffer) -> list[Record]:
-    """Take the messages with all their fields out of an answer's body; the checksums of their bodies are not checked.
+    """Read the messages with all their fields in an answer's body, without checking the checksums of their bodies.
 
     Raises `FormatError` if it is damaged.
     """
@@ -102,7 +100,7 @@ def read_records(body: Buffer) -> list[Record]:
 
 
 class QueuePuller:
-    """A group's position in a queue: `offset` is that of the next message. Compressed bodies are left as they are.
+    """A group's position in a queue: `offset` is that of the next message. Compressed bodies stay as they are.
 
     Only messages that `expression` selects, of the type TAG or SQL92, are pulled.
     """
@@ -128,7 +126,7 @@ class QueuePuller:
         )
 
     async def seek_committed(self) -> bool:
-        """Go to the offset that the group has committed; return False if there is none."""
+        """Go to the group's committed offset; return False if there is none."""
         fields = write_header(QueryConsumerOffsetRequest(self._group, self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.QUERY_CONSUMER_OFFSET, fields, self._timeout_s)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
@@ -139,7 +137,6 @@ class QueuePuller:
         return True
 
     async def seek_begin(self) -> None:
-        """Go to the oldest message of the queue."""
         fields = write_header(GetMinOffsetRequest(self._topic, self._queue_id))
         answer = await self._link.call(RequestCode.GET_MIN_OFFSET, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -154,7 +151,7 @@ class QueuePuller:
         self.offset = read_header(GetMaxOffsetResponse, answer.ext_fields).offset
 
     async def seek_time(self, time_ms: int) -> None:
-        """Go to the first message that was stored at a time or later; to the end if there is none."""
+        """Go to the first message stored at a time or later; to the end if there is none."""
         fields = write_header(SearchOffsetRequest(self._topic, self._queue_id, time_ms))
         answer = await self._link.call(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, self._timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -162,22 +159,22 @@ class QueuePuller:
         self.offset = read_header(SearchOffsetResponse, answer.ext_fields).offset
 
     async def pull(self, messages_max: int) -> list[Pulled]:
-        """Wait for the next messages; none if there are none for a while. The messages pulled before are committed.
+        """Wait for the next messages; none if none come for a while. Commits the messages pulled before.
 
-        Raises `RequestRefused`, `LinkLost` or `NoAnswer`, and `FormatError` for an answer that is damaged.
+        Raises `RequestRefused`, `LinkLost` or `NoAnswer`, and `FormatError` for a damaged answer.
         """
         at = str(self.offset)
         answer = await self._pull({**self._fields, "maxMsgNums": str(messages_max), "commitOffset": at})
         return [] if answer is None else self._advance(read_messages(answer.body), answer)
 
     async def pull_records(self, messages_max: int) -> list[Record]:
-        """Wait for the next messages, with all their fields, like `pull`; what was pulled before is not committed."""
+        """Wait for the next messages, with all their fields, like `pull`, but commit nothing."""
         fields = {**self._fields, "maxMsgNums": str(messages_max), "sysFlag": _FLAGS_WITHOUT_COMMIT}
         answer = await self._pull(fields)
         return [] if answer is None else self._advance(read_records(answer.body), answer)
 
     def ask_records(self, offset: int, messages_max: int, on_answer: OnAnswer, *, is_held: bool) -> None:
-        """Ask for messages from an offset on; without `is_held` the broker answers at once. Raises `LinkLost`."""
+        """Ask for messages from an offset on; without `is_held` the broker answers immediately. Raises `LinkLost`."""
         fields = {**self._fields, "maxMsgNums": str(messages_max), "queueOffset": str(offset)}
         fields["sysFlag"] = _FLAGS_WITHOUT_COMMIT if is_held else _FLAGS_AT_ONCE
         self._link.ask(RequestCode.PULL_MESSAGE, fields, on_answer, SUSPEND_MS / 1000 + self._timeout_s)
@@ -185,7 +182,7 @@ class QueuePuller:
     def take_records(self, answer: Frame) -> tuple[list[Record], int]:
         """Take the messages of an answer at the offset, and advance past them; note the end of the queue in it.
 
-        Raises `RequestRefused`, and `FormatError` for an answer that is damaged.
+        Raises `RequestRefused`, and `FormatError` for a damaged answer.
         """
         records = read_records(answer.body) if self._check(answer) else []
         return self._advance(records, answer), read_header(PullMessageResponse, answer.ext_fields).max_offset
@@ -206,12 +203,12 @@ class QueuePuller:
         return answer
 
     async def rest_if_idle(self, before: int) -> None:
-        """Pause if an answer without messages has left the offset where it was before."""
+        """Pause if an answer without messages has left the offset unchanged."""
         if self.offset == before:
             await anyio.sleep(_IDLE_PAUSE_S)
 
     def _check(self, answer: Frame) -> bool:
-        """Return True if an answer has messages, and False if there are none where it was asked for."""
+        """Return True if an answer has messages, and False if there are none at the requested offset."""
         if answer.code in _GO_ON:
             return False
         if answer.code != ResponseCode.SUCCESS:
@@ -219,9 +216,9 @@ class QueuePuller:
         return True
 
     def _advance(self, messages: list[M], answer: Frame) -> list[M]:
-        """Move past the messages of an answer. Raises `FormatError` if the offset that it names is not after them."""
+        """Move past the messages of an answer. Raises `FormatError` if its next offset is not after them."""
         following = read_header(PullMessageResponse, answer.ext_fields).next_begin_offset
-        # The first of a batch that is stored as one message may come before the offset that was asked for.
+        # The first of a batch that is stored as one message may precede the requested offset.
         is_sound = self.offset < following and all(0 <= each.queue_offset < following for each in messages)
         if messages and not is_sound:
             reason = f"{following}, for messages from {messages[0].queue_offset} on, where {self.offset} was asked for"
@@ -230,7 +227,7 @@ class QueuePuller:
         return messages
 
     async def commit(self, offset: int | None = None) -> None:
-        """Commit what was pulled, or what comes before `offset`."""
+        """Commit the pulled messages, or those before `offset`."""
         wanted = self.offset if offset is None else offset
         fields = write_header(UpdateConsumerOffsetRequest(self._group, self._topic, self._queue_id, wanted))
         answer = await self._link.call(RequestCode.UPDATE_CONSUMER_OFFSET, fields, self._timeout_s)

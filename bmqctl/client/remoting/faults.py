@@ -1,4 +1,4 @@
-"""The exceptions that a request to a nameserver or a broker may end with, and answers other than success."""
+"""The exceptions of requests to nameservers and brokers, and answers other than success."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RequestRefused(Exception):
 
 
 class NotWritable(RequestRefused):
-    """A topic that its brokers have, and that has no queue to be written."""
+    """A topic that its brokers have, but without a writable queue."""
 
     def __init__(self, topic: str) -> None:
         remark = "no broker has a queue of it that can be written: set its permission to 6, with write queues"
@@ -34,15 +34,13 @@ def code_name(code: int) -> str:
 
 
 def check_answer(what: str, answer: Frame) -> None:
-    """Raise `RequestRefused` unless an answer is success."""
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(what, answer)
 
 
-# After one of these, what failed may be tried again.
+# After one of these, the request may be tried again.
 FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 
 
 def words_of(fault: Exception) -> str:
-    """The reason of a fault, for people."""
     return (fault.strerror or str(fault)) if isinstance(fault, OSError) else str(fault)

@@ -1,4 +1,4 @@
-"""The ids by which brokers tell clients apart."""
+"""The ids by which brokers distinguish clients."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["new_client_id"]
 
 
 def new_client_id() -> str:
-    """Make an id that no other client has: containers may have the same host name, and the same process id in it."""
+    """Make a unique id: containers may have the same host name and process ids."""
     return f"{socket.gethostname()}@{os.getpid()}#{secrets.token_hex(8)}"

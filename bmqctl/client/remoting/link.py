@@ -1,7 +1,6 @@
 """A connection over TCP under anyio: carries a machine's bytes, and hands each request its answer.
 
-One task reads, one writes, one watches the clock. All output of the machine between two turns of the writer goes
-out in one piece.
+One task reads, one writes, one watches the clock. The writer sends all output since its last turn in one piece.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OnAnswer = Callable[[Frame | str], None]
 
 
 class AccessKeys(NamedTuple):
-    """The name of a user, and the secret that requests are signed with."""
+    """The name of a user, and the secret that signs requests."""
 
     access_key: str
     secret: str
@@ -49,10 +48,9 @@ class NoAnswer(Exception):
 
 
 class RemotingLink:
-    """A connection to a nameserver or a broker; with `keys` its requests are signed.
+    """A connection to a nameserver or a broker; `keys` sign its requests.
 
-    `on_asked` gets the peer's own requests. Requests for which it returns False are refused, except
-    one-way ones.
+    `on_asked` gets the peer's own requests. Requests for which it returns False are refused, except one-way ones.
     """
 
     def __init__(
@@ -111,11 +109,9 @@ class RemotingLink:
 
     @property
     def is_open(self) -> bool:
-        """True if requests can be sent."""
         return self._fault is None
 
     def check(self) -> None:
-        """Raise `LinkLost` if the connection is over."""
         if self._fault is not None:
             raise LinkLost(f"{self.name}: {self._fault}")
 
@@ -144,7 +140,7 @@ class RemotingLink:
             await anyio.aclose_forcefully(self._stream)
 
     def end(self, reason: str) -> None:
-        """Give up what waits; for `run` to be cancelled afterwards."""
+        """Give up all requests; cancel `run` afterwards."""
         self._handle(self._machine.lost(reason))
 
     def _handle(self, events: list[Event[OnAnswer]]) -> None:
@@ -164,7 +160,7 @@ class RemotingLink:
                     self._drained.set()
 
     async def _read(self) -> None:
-        # A node that expects TLS closes a connection without it, and gives no reason.
+        # A node that expects TLS closes a plain connection without a reason.
         advice = "" if isinstance(self._stream, TLSStream) else "; it may expect TLS"
         while self._machine.state is State.OPEN:
             try:
@@ -216,6 +212,6 @@ async def dial(
     keys: AccessKeys | None = None,
     on_asked: Callable[[Frame], bool] | None = None,
 ) -> RemotingLink:
-    """Connect; the link is to be `run`. Raises `OSError` if nobody listens there, answers in time, or is trusted."""
+    """Connect; `run` the link afterwards. Raises `OSError` if nobody listens there, answers in time, or is trusted."""
     stream = await dial_stream(host, port, timeout_s, tls)
     return RemotingLink(stream, f"{host}:{port}", keys, on_asked)

@@ -1,8 +1,8 @@
-"""State of a connection that speaks RocketMQ's remoting protocol, from the client's side, without I/O.
+"""The client's side of RocketMQ's remoting protocol, without I/O.
 
-Requests go in with a context of the caller's own, and a deadline; bytes come out of `data_to_send`. The bytes that
-the peer sends go into `receive`, and each request comes out again once, with its context: `Answered`, or `Unanswered`
-if its deadline has passed (`tick`) or the connection is over.
+Requests go in with a context of the caller's and a deadline; bytes come out of `data_to_send`. The peer's bytes go into
+`receive`, and each request's context comes out once: `Answered`, or `Unanswered` if its deadline has passed (`tick`) or
+the connection is over.
 
     machine: Machine[str] = Machine()
     machine.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"}, context="route", deadline_ns=10**10)
@@ -34,7 +34,7 @@ from formats.schema import Buffer
 
 __all__ = ["Answered", "Asked", "Ended", "Event", "Machine", "State", "Unanswered"]
 
-# The numbers of requests are Java ints; they begin again at 0.
+# The numbers of requests are Java ints, which wrap to 0.
 OPAQUE_MAX = (1 << 31) - 1
 _ONE_WAY = int(FrameFlag.ONE_WAY)
 _RESPONSE = int(FrameFlag.RESPONSE)
@@ -43,27 +43,27 @@ C = TypeVar("C")
 
 
 class Answered(NamedTuple, Generic[C]):
-    """The answer to a request. The body of `frame` is a view of what was received."""
+    """The answer to a request. The body of `frame` is a view of the received bytes."""
 
     context: C
     frame: Frame
 
 
 class Unanswered(NamedTuple, Generic[C]):
-    """A request that will not be answered any more. The peer may have carried it out, or not."""
+    """A request that will not be answered any more. The peer may have carried it out."""
 
     context: C
     reason: str
 
 
 class Asked(NamedTuple):
-    """A request of the peer's; unless it is one-way it is to be answered with `Machine.answer`."""
+    """A request of the peer's; unless one-way, answer it with `Machine.answer`."""
 
     frame: Frame
 
 
 class Ended(NamedTuple):
-    """The end of the connection: nothing is sent or received any more."""
+    """The end of the connection."""
 
     reason: str
 
@@ -72,7 +72,7 @@ Event = Answered[C] | Unanswered[C] | Asked | Ended
 
 
 class State(Enum):
-    """The life of a connection, which ends once: there is no way back from `ENDED`."""
+    """The state of a connection; `ENDED` is final."""
 
     OPEN = "open"
     ENDED = "ended"
@@ -88,7 +88,7 @@ class Machine(Generic[C]):
         self._opaque = 0
         # By the number of the request.
         self._waiting: dict[int, C] = {}
-        # Deadline and number; the entry of a request that was answered stays until it comes to the front.
+        # Deadline and number; an answered request's entry stays until it comes to the front.
         self._deadlines: list[tuple[int, int]] = []
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -96,12 +96,12 @@ class Machine(Generic[C]):
 
     @property
     def waiting(self) -> int:
-        """The number of requests that are neither answered nor given up."""
+        """The number of requests neither answered nor given up."""
         return len(self._waiting)
 
     @property
     def pending_size(self) -> int:
-        """Bytes that `data_to_send` has not returned yet."""
+        """The size of `data_to_send`."""
         return self._out_bytes
 
     @property
@@ -114,7 +114,7 @@ class Machine(Generic[C]):
     def request(
         self, code: int, fields: Mapping[str, str] | None, *, context: C, deadline_ns: int, body: Buffer = b""
     ) -> int:
-        """Send a request that is to be answered by `deadline_ns`; return its number."""
+        """Send a request with the deadline `deadline_ns` of its answer; return its number."""
         self._check_open()
         opaque = self._next_opaque()
         self._put(self._frame(code, opaque, 0, fields, body))
@@ -123,7 +123,7 @@ class Machine(Generic[C]):
         return opaque
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: Buffer = b"") -> None:
-        """Send a one-way request, which nobody answers."""
+        """Send a one-way request, which has no answer."""
         self._check_open()
         self._put(self._frame(code, self._next_opaque(), _ONE_WAY, fields, body))
 
@@ -139,7 +139,7 @@ class Machine(Generic[C]):
         self.answer(asked, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request code {asked.code} is not supported")
 
     def receive(self, data: bytes) -> list[Event[C]]:
-        """Take in what the peer has sent. A malformed frame ends the connection."""
+        """Process received bytes. A malformed frame ends the connection."""
         if self.state is State.ENDED:
             return []
         whole = self._held + data if self._held else data
@@ -167,7 +167,7 @@ class Machine(Generic[C]):
         return events
 
     def lost(self, reason: str) -> list[Event[C]]:
-        """End the connection; give up all requests, in their order."""
+        """End the connection; give up all requests, in order."""
         if self.state is State.ENDED:
             return []
         self.state = State.ENDED
@@ -179,7 +179,6 @@ class Machine(Generic[C]):
         return [*(Unanswered(context, reason) for context in waiting.values()), Ended(reason)]
 
     def data_to_send(self) -> bytes:
-        """Return all bytes for the peer, once."""
         data = b"".join(self._out)
         self._out.clear()
         self._out_bytes = 0

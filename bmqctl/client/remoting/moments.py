@@ -1,4 +1,4 @@
-"""Times that messages bring along, as Python's."""
+"""Times in messages, as Python's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MS: Final = timedelta(milliseconds=1)
 
 
 def moment(ms: int) -> datetime:
-    """Return the time that is a number of milliseconds after the beginning of 1970 in UTC.
+    """Convert milliseconds since 1970 in UTC to a time.
 
-    Producers and stores may say any number: before the year 1 it is the first time that Python has, and after the year
-    9999 the last.
+    Producers and stores may state any number: times outside Python's range, the years 1 to 9999, become its first or
+    last.
     """
     try:
         return _EPOCH + ms * _MS

@@ -1,4 +1,4 @@
-"""The queues of a topic, as a nameserver's answer has them, and as the consumers of a group share them."""
+"""The queues of a topic in a nameserver's answer, and their shares among a group's consumers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from formats.schema import Buffer
 
 __all__ = ["QUEUES_MAX", "Place", "Queue", "Route", "read_route", "share_of"]
 
-# Queues of one topic that a nameserver is believed to know.
+# The largest credible number of a topic's queues.
 QUEUES_MAX: Final = 1 << 16
 
 
@@ -39,14 +39,14 @@ class Route(NamedTuple):
         return sorted({queue.address for queue in (*self.readable, *self.writable)})
 
     def to_write(self, topic: str) -> tuple[Queue, ...]:
-        """The queues that can be written; none without a master. Raises `NotWritable` if the masters have none."""
+        """The writable queues; none without a master. Raises `NotWritable` if the masters have none."""
         if self.has_master and not self.writable:
             raise NotWritable(topic)
         return self.writable
 
 
 def read_route(topic: str, body: Buffer) -> Route:
-    """Read the body of an answer. Raises `FormatError`, also for more queues than there can be."""
+    """Read the body of an answer. Raises `FormatError`, also for an impossible number of queues."""
     route = TOPIC_ROUTE.read(bytes(body))
     addresses = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in route.broker_datas}
     most = sum(max(0, data.read_queue_nums, data.write_queue_nums) for data in route.queue_datas)
@@ -69,7 +69,7 @@ def read_route(topic: str, body: Buffer) -> Route:
 
 
 class Place(NamedTuple):
-    """A queue of a topic, wherever its broker's master is. Shares are of the queues in this order."""
+    """A queue of a topic, wherever its broker's master is. Shares follow the order of places."""
 
     topic: str
     broker_name: str
@@ -77,11 +77,11 @@ class Place(NamedTuple):
 
 
 def share_of(client_id: str, client_ids: Iterable[str], places: Sequence[Place]) -> list[Place] | None:
-    """Return the queues of one consumer; None if it is not among the consumers.
+    """The queues of one consumer; None if it is not among the consumers.
 
     They are neighbours, and no two consumers' numbers of queues differ by more than one. Each consumer computes the
-    shares by itself, of the same two sorted lists; so ours share with each other, and with the consumers of Apache's
-    clients, which do so by default (source: AllocateMessageQueueAveragely).
+    shares from the same two sorted lists, as Apache's clients do by default (source: AllocateMessageQueueAveragely);
+    both can share a group.
     """
     members = sorted(set(client_ids))
     if client_id not in members:

@@ -20,10 +20,10 @@ from formats.schema import Buffer
 __all__ = ["Sender", "UniqueIds"]
 
 _SEND = codec_of(SendMessageRequestV2)
-# The topic whose settings an unknown one takes, and the queues that it gets.
+# The topic whose settings an unknown one inherits, and its number of queues.
 DEFAULT_QUEUES: Final = 4
 UNIQUE_KEY: Final = "UNIQ_KEY"
-# Asks for an answer only when the message is stored as the broker is configured to.
+# Requests an answer only when the message is stored as the broker is configured to.
 WAIT: Final = "WAIT"
 
 
@@ -37,14 +37,14 @@ class UniqueIds:
         self._counter = 0
 
     def next(self) -> str:
-        """Make an id. It ends in the time and a counter, which goes around less often than once in a millisecond."""
+        """Make an id. Its time and counter repeat less often than once in a millisecond."""
         self._counter = (self._counter + 1) & 0xFFFF
         month_ms = int((time.time() - self._month_s) * 1000) & 0xFFFFFFFF
         return f"{self._front}{month_ms:08X}{self._counter:04X}"
 
 
 class Sender:
-    """Makes the headers and bodies of the messages that one producer group sends to one topic."""
+    """Makes the headers and bodies of the messages of one producer group for one topic."""
 
     def __init__(self, group: str, topic: str) -> None:
         header = SendMessageRequestV2(
@@ -68,7 +68,7 @@ class Sender:
     def encoded(
         self, queue_id: int, born_ms: int, message: BatchMessage | CompressedMessage
     ) -> tuple[dict[str, str], Buffer]:
-        """Make the header and the frame's body of a message that has its properties already, the unique id included."""
+        """Make the header and the frame's body of an encoded message, which has its unique id."""
         fields = self.message(queue_id, born_ms)
         fields |= {"h": str(message.flag), "i": f"{message.properties.decode()}{WAIT}\x01true\x02"}
         if isinstance(message, CompressedMessage):
@@ -78,5 +78,5 @@ class Sender:
     def encoded_batch(
         self, queue_id: int, born_ms: int, messages: Iterable[BatchMessage]
     ) -> tuple[dict[str, str], bytes]:
-        """Make the header and the frame's body of a batch of messages that have their properties already."""
+        """Make the header and the frame's body of a batch of encoded messages."""
         return {**self.message(queue_id, born_ms), "m": "true"}, encode_batch(messages)

@@ -86,9 +86,7 @@ def read_container(payload: bytes) -> list[Any]:
 
 
 def _blocks(payload: bytes, at: int, is_deflated: bool) -> list[tuple[int, bytes]]:
-    """Return the inflated blocks of a container, each with the number of its values, which have at least a byte
-    each.
-    """
+    """The inflated blocks of a container, each with the number of its values, which have at least a byte each."""
     sync = payload[at - _SYNC_SIZE : at]
     found: list[tuple[int, bytes]] = []
     left = INFLATED_SIZE_MAX
@@ -111,7 +109,7 @@ def _blocks(payload: bytes, at: int, is_deflated: bool) -> list[tuple[int, bytes
 
 
 def inflate(data: bytes, size_max: int) -> bytes:
-    """Inflate a raw deflate stream. Raises `ValueError` if it is none, or more than `size_max` bytes."""
+    """Inflate a raw deflate stream. Raises `ValueError` if it is invalid, or more than `size_max` bytes."""
     inflating = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         found = inflating.decompress(data, size_max + 1)
@@ -170,7 +168,7 @@ class _Names:
                     self._collect(schema[key], within)
 
     def _repeated(self, schema: Any) -> list[Any]:
-        """Return the types of the items of all arrays."""
+        """The types of the items of all arrays."""
         if isinstance(schema, list):
             return [found for each in schema for found in self._repeated(each)]
         if not isinstance(schema, dict):
@@ -183,7 +181,7 @@ class _Names:
         return found + [each for one in inner for each in self._repeated(one)]
 
     def _least(self, schema: Any, within: tuple[str, ...]) -> int:
-        """Return the minimum number of bytes of a value; 0 for a type within itself."""
+        """The least number of bytes of a value; 0 for a type within itself."""
         if isinstance(schema, list):
             return 1  # its number among the types
         if isinstance(schema, str):

@@ -21,8 +21,6 @@ _FAULTS: Final = (ValueError, TypeError, OverflowError, RecursionError, LookupEr
 
 
 class Format(StrEnum):
-    """The encodings of payloads that can be decoded."""
-
     JSON = "json"
     AVRO = "avro"
     PROTOBUF = "protobuf"
@@ -35,11 +33,11 @@ class CannotDecode(Exception):
 
 
 class BadPayload(ValueError):
-    """A payload that does not have the stated encoding; one line."""
+    """A payload that is not in the stated encoding; one line."""
 
 
 class Wanted(NamedTuple):
-    """The encoding of payloads: a schema is for Avro, a file of descriptors and the name of a message for Protobuf."""
+    """The encoding of payloads: Avro needs a schema, Protobuf a file of descriptors and the name of a message."""
 
     format: Format
     schema: Path | None = None
@@ -48,7 +46,6 @@ class Wanted(NamedTuple):
 
 
 def make_decoder(wanted: Wanted) -> Decode:
-    """Make a decoder of payloads. Raises `CannotDecode`."""
     if wanted.schema is not None and wanted.format is not Format.AVRO:
         raise CannotDecode(f"--schema is for --decode avro, not {wanted.format}")
     has_type = wanted.descriptor is not None, wanted.message is not None

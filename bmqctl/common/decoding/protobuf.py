@@ -15,7 +15,7 @@ __all__ = ["MessageType", "find_message_type"]
 
 
 class MessageType(NamedTuple):
-    """A type of messages, and the pool that it and the types of its fields are in."""
+    """A type of messages, and the pool that has it and the types of its fields."""
 
     descriptor: Descriptor
     pool: DescriptorPool
@@ -31,7 +31,7 @@ class MessageType(NamedTuple):
         return message
 
     def to_json_value(self, payload: bytes) -> Any:
-        """Convert a message as the JSON mapping of Protobuf does, with the names of the fields. Raises `ValueError`."""
+        """Convert a message as Protobuf's JSON mapping does, with the names of the fields. Raises `ValueError`."""
         try:
             return MessageToDict(self.parse(payload), preserving_proto_field_name=True, descriptor_pool=self.pool)
         except (SerializeToJsonError, TypeError, KeyError) as fault:

@@ -18,7 +18,7 @@ __all__ = ["to_json_value"]
 
 
 def to_json_value(value: Any) -> Any:
-    """Convert a value. Raises `ValueError` for one of an unknown type, and `RecursionError`."""
+    """Convert a value. Raises `ValueError` for an unknown type, and `RecursionError`."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
