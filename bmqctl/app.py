@@ -154,7 +154,6 @@ def root(
 
 
 def main() -> None:
-    """The console script."""
     # Typer imports pydantic, which would search all installed packages for plug-ins at each start.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")
     app(prog_name="bmqctl")

@@ -123,7 +123,6 @@ class _Run:
                         self.faults.append(said.fault)
 
     def _nothing_of(self, worker: _Worker) -> tuple[ProducerTally | ConsumerTally, ...]:
-        """Empty tallies for a process that reported none."""
         plan = self.plan
         if worker.role == "producer":
             return (ProducerTally(-1),)

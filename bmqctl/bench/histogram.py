@@ -42,7 +42,6 @@ def highest_in(bucket: int) -> int:
 
 
 def middle_of(buckets: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The middle of each bucket's values."""
     shift = np.maximum(buckets // SUB - 1, 0)
     lowest = (buckets - shift * SUB) << shift
     middle: NDArray[np.float64] = lowest + ((1 << shift) - 1) / 2

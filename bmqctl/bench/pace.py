@@ -123,7 +123,6 @@ class Pacer:
         self._post(payload, sequence, due_ns)
 
     async def _wait(self, timeout_s: float) -> bool:
-        """Wait for an answer; return False after `timeout_s`."""
         answered = self._answered
         with trio.move_on_after(timeout_s):
             await answered.wait()

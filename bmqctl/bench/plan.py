@@ -93,7 +93,6 @@ class Plan:
 
     @property
     def all_consumers(self) -> int:
-        """The number of consumers of all queues and apps."""
         return self.consumers * self.shape.queues * max(len(self.shape.apps), 1)
 
     @property
@@ -123,7 +122,6 @@ class Plan:
         return self.queue if self.shape.queues == 1 else f"{self.queue}-{queue}"
 
     def share(self, index: int) -> int | None:
-        """Producer `index`'s share of `count` messages."""
         if self.count is None:
             return None
         return self.count // self.all_producers + (index < self.count % self.all_producers)
@@ -239,7 +237,6 @@ class Seat:
 
     @property
     def enough(self) -> bool:
-        """Return True if producers must post no more."""
         return self.board.phase >= Phase.ENOUGH
 
     @property
@@ -248,7 +245,6 @@ class Seat:
 
     @property
     def waiting(self) -> bool:
-        """Return True before the start is announced."""
         return self.board.phase is Phase.SETUP
 
 

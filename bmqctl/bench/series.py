@@ -83,7 +83,6 @@ def _value(run: Run, figure: SeriesFigure) -> float:
 
 
 def comparisons(runs: Sequence[Run]) -> list[Comparison]:
-    """Compare both brokers over the rounds that both have run."""
     found = []
     for scenario in dict.fromkeys(run.scenario for run in runs):
         by_round = {(run.round, run.broker): run for run in runs if run.scenario == scenario}

@@ -52,12 +52,10 @@ class Intervals:
         self._seconds[second] = histogram.occupied()
 
     def __iter__(self) -> Iterator[tuple[int, Histogram]]:
-        """Yield the seconds that have durations, in order, with their histograms."""
         for second in sorted(self._seconds):
             yield second, Histogram.of(self._seconds[second])
 
     def since(self, start_ns: int) -> list[tuple[float, Histogram]]:
-        """The histograms with the start of each second, in seconds after `start_ns`."""
         return [((second * SECOND_NS - start_ns) / SECOND_NS, histogram) for second, histogram in self]
 
 

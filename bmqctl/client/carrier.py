@@ -48,7 +48,6 @@ def now_ns() -> int:
 
 
 def new_guids() -> ClientGuidGenerator:
-    """Make the GUIDs of a session that begins now."""
     return ClientGuidGenerator(secrets.token_bytes(CLIENT_ID_SIZE), time.monotonic_ns(), time.time_ns())
 
 
@@ -87,7 +86,6 @@ class Carrier:
         return self.machine.pending_size + self._sending
 
     def wake(self) -> None:
-        """Let the writer look for bytes to write."""
         if self._is_idle and self.machine.pending_size + self._sending:
             self._is_idle = False
             self._wanted.set()

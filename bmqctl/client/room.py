@@ -25,7 +25,6 @@ class Room:
         self._waiting: deque[anyio.Event] = deque()
 
     def left(self) -> int:
-        """The number of messages that may be posted."""
         return self._window - self._unanswered() if self._unsent() <= self._bytes_max else 0
 
     @property
@@ -48,13 +47,11 @@ class Room:
             raise
 
     def changed(self) -> None:
-        """Wake as many tasks as there is room for."""
         if not self._waiting:
             return
         for _ in range(min(self.left(), len(self._waiting))):
             self._waiting.popleft().set()
 
     def release(self) -> None:
-        """Wake all tasks, as the session has ended."""
         while self._waiting:
             self._waiting.popleft().set()

@@ -280,12 +280,10 @@ class Session:
         self.carrier.wake()
 
     def expect_answer(self, handle: QueueHandle) -> Waiter:
-        """Register for the next answer about `handle`."""
         waiter = self._requests[handle] = Waiter()
         return waiter
 
     async def await_answer(self, handle: QueueHandle, what: str, waiter: Waiter | None = None) -> None:
-        """Wait for the answer to the last request about `handle`."""
         self.wake()
         waiter = waiter or self.expect_answer(handle)
         try:

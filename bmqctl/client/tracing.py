@@ -46,7 +46,6 @@ class Tracing:
         self._propagator = propagate.get_global_textmap() if propagator is None else propagator
 
     def begin_post(self, place: Place, size: int) -> tuple[_Begun, Mapping[str, str]]:
-        """Begin the span of a post; see `spans.Spans`."""
         attributes = _attributes(place, "post", "send", size)
         span = self._tracer.start_span(f"post {place.destination}", kind=SpanKind.PRODUCER, attributes=attributes)
         carrier: dict[str, str] = {}
@@ -54,7 +53,6 @@ class Tracing:
         return _Begun(span), carrier
 
     def begin_processing(self, place: Place, message_id: str, size: int, properties: Mapping[str, object]) -> _Begun:
-        """Begin the span of a message's processing, a child of the span of its post; see `spans.Spans`."""
         carrier = {name: value for name, value in properties.items() if isinstance(value, str)}
         context = self._propagator.extract(carrier)
         attributes = {**_attributes(place, "process", "process", size), "messaging.message.id": message_id}
@@ -75,7 +73,6 @@ class _Begun:
         self._is_over = False
 
     def end(self, message_id: str = "", refusal: str = "", fault: BaseException | None = None) -> None:
-        """End the span; see `spans.Span`."""
         if self._is_over:
             return
         self._is_over = True

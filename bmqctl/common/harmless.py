@@ -63,7 +63,6 @@ class HarmlessStream:
         self.rich_proxied_file = stream
 
     def write(self, text: str) -> int:
-        """Write an escaped text; return the length of the text."""
         self._stream.write(text.translate(_OF_STREAMS))
         return len(text)
 

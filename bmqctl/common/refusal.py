@@ -21,5 +21,4 @@ def refuse(command: str, reason: str) -> NoReturn:
 
 
 def say(command: str, text: str) -> None:
-    """Print a line on standard error."""
     typer.echo(one_line(f"{f'bmqctl {command}'.strip()}: {with_remedy(text)}"), err=True)

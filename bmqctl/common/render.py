@@ -263,7 +263,6 @@ class TablePrinter:
         self._first = True
 
     def print(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print the rows, a page at a time, in constant memory."""
         remaining = iter(rows)
         while page := list(islice(remaining, PAGE_ROWS)):
             title, self._title = self._title, None

@@ -114,7 +114,6 @@ class Observer:
             return self._latest
 
     def _recent(self, after: int) -> Overview | None:
-        """The last look if its number is higher and the next one is not due."""
         latest = self._latest
         if latest is None or latest.number <= after:
             return None
@@ -154,7 +153,6 @@ class Observer:
 
 
 def _parts(rows: Iterable[Row]) -> list[Row]:
-    """Sum the apps or groups of each queue or topic over nodes."""
     grouped: dict[tuple[str, str], list[Row]] = {}
     for each in rows:
         if each.part:

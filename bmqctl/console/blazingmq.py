@@ -57,7 +57,6 @@ class Entries:
         self._answered: Place = self._named[0]
 
     def in_order(self) -> list[Place]:
-        """All nodes, each once."""
         return list(dict.fromkeys((self._answered, *self._named, *self._learned)))
 
     def answered(self, place: Place) -> None:
@@ -206,7 +205,6 @@ class BlazingmqCluster:
         raise AdminLost("; ".join(faults))
 
     def _learn(self, views: Sequence[dict[str, Any]]) -> None:
-        """Add the nodes that the cluster reports, any of which can answer for it."""
         nodes = next(each["view"] for each in views if "view" in each)["nodes"]
         if len(nodes) > 1:
             self._entries.learn(endpoint_parts(node["endpoint"]) for node in nodes)
@@ -300,7 +298,6 @@ class BlazingmqCluster:
         return f"{name} is reconfigured at {', '.join(done)}"
 
     def _places(self) -> list[tuple[str, str, int]]:
-        """All nodes by name, host and port."""
         host, port = self._entry()
         with self._connections.client(host, port) as client:
             cluster = own_cluster(client, f"{host}:{port}")

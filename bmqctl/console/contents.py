@@ -48,7 +48,6 @@ def hex_lines(data: bytes) -> str:
 
 
 def _forms(payload: bytes) -> Iterable[dict[str, Any]]:
-    """Yield the forms, the most specific first."""
     text = _text(payload)
     if text is not None and (value := _json(text)) is not None:
         shown, is_cut = pretty_front(value, 2, TEXT_CHARACTERS_MAX)

@@ -64,7 +64,6 @@ class SampleHistory:
                 del self._series[key]
 
     def points(self, name: str, part: str = "") -> Points:
-        """The columns of a row and their times; None for unknown values."""
         series = self._series.get((name, part))
         if series is None:
             return {"at": [], **{column: [] for column in _COLUMNS}}

@@ -57,7 +57,6 @@ class _ConsoleProcess:
         self._is_over = threading.Event()
 
     def begin(self) -> None:
-        """Let the process start, if it has not."""
         self._may_begin.set()
 
     def run(self) -> None:
@@ -85,7 +84,6 @@ class _ConsoleProcess:
             wait_s = min(2 * wait_s, _AGAIN_MAX_S)
 
     def end(self) -> None:
-        """End the process, and do not restart it."""
         with self._lock:
             self._is_over.set()
             self._may_begin.set()

@@ -175,7 +175,6 @@ class RocketmqCluster:
         return _opened(found[0])
 
     async def _with_queues(self, topic: str, use: Callable[[list[StoredQueue]], Any]) -> list[StoredQueue]:
-        """Request the queues of a topic, and use them while the session lasts."""
         tls, keys = self._asker.security
         uri = f"rocketmq://{','.join(self._nameservers)}"
         timeout_s = self._asker.timeout_s

@@ -68,17 +68,13 @@ class Move(NamedTuple):
 class ClusterAdministration(Protocol):
     """Administrative requests to a cluster. Each raises `Unanswered`, also at a refusal."""
 
-    def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]:
-        """Ask each holder for its definitions of some kinds."""
-        ...
+    def places(self, kinds: Sequence[str]) -> list[DefinitionHolder]: ...
 
     def forget_topics(self, names: Sequence[str]) -> None:
         """Have nameservers forget topics that all brokers have deleted."""
         ...
 
-    def clients(self) -> list[ConnectedClient]:
-        """List the producers, and the consumers of all groups."""
-        ...
+    def clients(self) -> list[ConnectedClient]: ...
 
     def members(self, group: str) -> list[ConnectedClient]: ...
 

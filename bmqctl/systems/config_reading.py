@@ -270,7 +270,6 @@ def _eventual(domain: DefinedDomain) -> Finding:
 
 
 def _faults(fault: ConfigError) -> Iterator[Finding]:
-    """Yield a fault and the later ones of its file."""
     yield from map(_fault, (fault, *fault.others))
 
 
@@ -279,7 +278,6 @@ def _fault(fault: ConfigError) -> Finding:
 
 
 def _models(config: NodeConfig) -> Iterator[tuple[Path, type[Model], Model]]:
-    """Yield the readable files, with their models and contents."""
     assert config.directory is not None
     yield config.directory / _BROKER_FILE, Configuration, config.broker
     yield config.directory / _CLUSTERS_FILE, ClustersDefinition, config.clusters

@@ -99,7 +99,6 @@ class NodeProcess:
 
     @property
     def output(self) -> str:
-        """The process's stderr since it was last started."""
         return self._console.text()
 
     @property
@@ -160,7 +159,6 @@ class NodeProcess:
         self.stop(signal.SIGKILL)
 
     def restart(self, how: signal.Signals = signal.SIGTERM) -> Self:
-        """Restart it on the same port and files."""
         self.stop(how)
         return self.start()
 
@@ -196,7 +194,6 @@ class NodeProcess:
         self.close()
 
     def _words(self) -> list[str]:
-        """The subcommand to start and its arguments, without `options`."""
         given = [] if self.config_dir is None else [str(self.config_dir)]
         return ["start", "node", *given, "--port", str(self.port), "--data-dir", str(self.data_dir)]
 
@@ -400,7 +397,6 @@ class _Console:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Read the rest of the output, after the process has ended."""
         if self._reader is not None:
             self._reader.join()
 

@@ -36,7 +36,6 @@ class ClusterOptions:
 
     @property
     def names_rocketmq(self) -> bool:
-        """True if the cluster is RocketMQ's."""
         return bool(self.is_rocketmq or self.nameservers or self.controllers or self.broker_names)
 
 
@@ -58,21 +57,13 @@ class Cluster(Protocol):
         """The addresses asked first."""
         ...
 
-    def status(self) -> Views:
-        """Ask for the state of the cluster."""
-        ...
+    def status(self) -> Views: ...
 
-    def problems(self) -> Views:
-        """Ask for the problems of the cluster."""
-        ...
+    def problems(self) -> Views: ...
 
-    def measure(self) -> Measured:
-        """Measure the values to check."""
-        ...
+    def measure(self) -> Measured: ...
 
-    def watcher(self) -> Watcher:
-        """Make the source of samples of the cluster's queues."""
-        ...
+    def watcher(self) -> Watcher: ...
 
     def bundle(self, archive: Archive) -> None:
         """Add the answers of all nodes to an archive, or the reasons for their absence."""

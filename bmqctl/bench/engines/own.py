@@ -32,7 +32,6 @@ async def _start(
     work: Callable[[Session, Queue], Awaitable[None]],
     on_acks: Callable[[list[Ack]], None] | None = None,
 ) -> str | None:
-    """Open the queue and `work` on it; return the fault, if any."""
     authority = None if plan.tls_authority is None else Path(plan.tls_authority)
     options = SessionOptions(timeout_s=plan.connect_timeout_s, put_batch=plan.batch, tls_authority=authority)
     reads = seat.role == "consumer"

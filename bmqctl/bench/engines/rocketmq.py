@@ -44,7 +44,6 @@ def queues_of_producer(queues: Sequence[Queue], consumers: int, index: int) -> l
 
 
 async def _open_topic(client: Client, plan: Plan) -> list[Queue]:
-    """The topic's queues; create an unknown topic."""
     found = await client.queues(plan.queue)
     if not found:
         found = await client.create_topic(plan.queue, plan.producers * max(plan.consumers, 1))
@@ -64,7 +63,6 @@ async def _start(
     prepare: Callable[[Client, list[Queue]], Awaitable[None]],
     work: Callable[[], Awaitable[None]],
 ) -> str | None:
-    """Find the topic, `prepare`, and `work` from the start on; return the fault, if any."""
     authority = plan.tls_authority
     security = Security(None if authority is None else ssl.create_default_context(cafile=authority))
     begun = False
@@ -84,7 +82,6 @@ async def _start(
 
 
 def status_name(code: int) -> str:
-    """The name of an answer's code, for the report."""
     try:
         return ResponseCode(code).name
     except ValueError:

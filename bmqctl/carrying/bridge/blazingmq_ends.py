@@ -85,9 +85,7 @@ class Keeping(Protocol):
         """The consumer's options when it opens the queue."""
         ...
 
-    def wanted(self, messages: list[Message]) -> list[Message]:
-        """The delivered messages to carry."""
-        ...
+    def wanted(self, messages: list[Message]) -> list[Message]: ...
 
     def settle(self, queue: Queue, messages: list[Message]) -> None:
         """Let the queue forget messages that the destination has. Raises `SessionLost` or `Unusable`."""
@@ -178,7 +176,6 @@ class BlazingSource:
                 self._keeping.settle(queue, [token.message for token in group])
 
     async def _consume(self, queue: Queue, bridge: Bridge) -> None:
-        """Take messages until the queue is closed, or the bridge has ended."""
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
@@ -302,7 +299,6 @@ class BlazingDestination:
             self._bridge.answered(lane, opened.batch, [answer or AGAIN for answer in opened.answers])
 
     def _lose(self, bridge: Bridge) -> None:
-        """Mark unanswered messages to be sent again."""
         lost, self._open = self._open, {}
         bridge.destination_down({lane: [each or AGAIN for each in opened.answers] for lane, opened in lost.items()})
 

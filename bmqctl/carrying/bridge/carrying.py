@@ -79,18 +79,15 @@ class Bridge:
 
     @property
     def account(self) -> Account:
-        """The messages up to this moment."""
         return self.flow.account
 
     # Input from the ends
 
     def take(self, lane: int, items: Sequence[CarriedMessage]) -> None:
-        """Take messages from the source."""
         self.last_taken_s = trio.current_time()
         self._do(self.flow.take(lane, self._portion(items)))
 
     def add_lane(self) -> int:
-        """Add a lane for the source; return its number."""
         return self.flow.add_lane()
 
     def release(self, lane: int) -> None:
@@ -127,7 +124,6 @@ class Bridge:
                 await self._carry(nursery, working, idle_s, patience_s)
 
     async def _carry(self, nursery: trio.Nursery, working: trio.Event, idle_s: float | None, patience_s: float) -> None:
-        """Carry messages while both ends are connected, up to the end of the bridge."""
         nursery.start_soon(self._tick)
         if idle_s is not None:
             self.last_taken_s = trio.current_time()
@@ -176,7 +172,6 @@ class Bridge:
         self.stop()
 
     def _portion(self, items: Sequence[CarriedMessage]) -> Sequence[CarriedMessage]:
-        """The messages that the bridge may still take."""
         if self._count_max is None:
             return items
         left = 0 if self._is_cut else max(0, self._count_max - self._ended - self.flow.held)
@@ -188,13 +183,11 @@ class Bridge:
         return self.account.delivered + self.account.refused.total()
 
     def _is_enough(self) -> bool:
-        """Return True if the bridge has carried its number of messages."""
         if self._count_max is None or self.flow.held:
             return False
         return self._is_cut or self._ended >= self._count_max
 
     def _do(self, actions: Sequence[Action]) -> None:
-        """Carry out actions, and the actions that result from them."""
         self._actions.extend(actions)
         if self._is_acting:
             return
@@ -282,7 +275,6 @@ class TryAgain:
         self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
 
     def _left_s(self, is_final: bool) -> float | None:
-        """The time left for the first connection."""
         if is_final or self._wait_s is None:
             return 0.0 if is_final else None
         return self._began_s + self._wait_s - trio.current_time()

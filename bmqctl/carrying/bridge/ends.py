@@ -50,5 +50,4 @@ class RocketEnd(NamedTuple):
 
 
 def is_topic_name(text: str) -> bool:
-    """Return True for a name that RocketMQ accepts for topics and groups."""
     return _NAME.fullmatch(text) is not None

@@ -135,7 +135,6 @@ class Flow:
 
     @property
     def is_ended(self) -> bool:
-        """Return True once the bridge was stopped and no answer is awaited."""
         return self.is_stopped and all(line.state is Lane.ENDED for line in self._lines)
 
     @property
@@ -149,7 +148,6 @@ class Flow:
         return min((line.due_s for line in self._lines if line.state is Lane.PAUSED), default=None)
 
     def room(self, lane: int) -> int:
-        """The number of messages that a lane may still take."""
         line = self._lines[lane]
         if line.size >= self._options.window_bytes:
             return 0
@@ -163,7 +161,6 @@ class Flow:
     # Input from the source
 
     def add_lane(self) -> int:
-        """Add a lane; return its number."""
         line = _Line()
         if self.is_stopped:
             line.state = step(line.state, LaneInput.STOPPED)
@@ -252,7 +249,6 @@ class Flow:
     # The clock, and the end
 
     def tick(self, now_s: float) -> list[Action]:
-        """Continue the lanes whose pause is over."""
         actions: list[Action] = []
         for lane, line in enumerate(self._lines):
             if line.state is Lane.PAUSED and line.due_s <= now_s:
@@ -281,7 +277,6 @@ class Flow:
     # Parts
 
     def _send(self, lane: int) -> list[Action]:
-        """Send the next batch, if there is one and it may go."""
         line = self._lines[lane]
         actions: list[Action] = []
         while line.state is Lane.READY and line.waiting and line.waiting[0].unfit:

@@ -86,7 +86,6 @@ class Carriage(NamedTuple):
     salt: bytes
 
     def trying(self, end: object) -> TryAgain:
-        """Make the retrying of connections to an end."""
         return TryAgain(str(end), self.tell, self.means.wait_s)
 
 
@@ -110,9 +109,7 @@ class BridgeEnd(Protocol):
         """Make a converter of a topic's messages for this end; `salt` as in `maker_of_messages`."""
         ...
 
-    def source(self, to: BridgeEnd, lanes: int, carriage: Carriage) -> Source:
-        """Make the source of a bridge to another end with this number of lanes."""
-        ...
+    def source(self, to: BridgeEnd, lanes: int, carriage: Carriage) -> Source: ...
 
     async def destination(self, has_queues: bool, carriage: Carriage) -> tuple[Destination, int]:
         """Make the destination of a bridge, and count its lanes. Raises `CannotBegin`.

@@ -31,7 +31,6 @@ _FAMILIES: Final = (
 
 
 def metrics_text(accounts: Sequence[tuple[str, Account]]) -> str:
-    """Format the accounts of bridges, by name."""
     lines: list[str] = []
     for family in _FAMILIES:
         name = f"bmqctl_bridge_{family.name}"

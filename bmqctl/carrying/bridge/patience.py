@@ -23,7 +23,6 @@ class Patience:
         self._told = ""
 
     def tell(self, text: str) -> None:
-        """Remember an end's last complaint."""
         self._told = "" if text.endswith(" again") else text
 
     async def watch(self, bridge: Bridge, taken: Callable[[], int]) -> None:

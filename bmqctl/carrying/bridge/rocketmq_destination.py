@@ -124,7 +124,6 @@ class RocketDestination:
             await self._trying.failed(reason)
 
     def send(self, send: Send) -> None:
-        """Send a batch in one request."""
         messages = [item.message for item in send.items]
         at = send.lane % len(self._places)
         topic, _, queue_id = self._places[at]

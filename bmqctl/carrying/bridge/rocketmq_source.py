@@ -140,7 +140,6 @@ class RocketSource:
     async def _share_all(
         self, client: Client, bridge: Bridge, guarded: Guarded, task_status: trio.TaskStatus[None]
     ) -> None:
-        """Pull the bridge's own queues until it is stopped."""
         client.keep_alive(self._end.group, self._end.topic, consumer=True)
         async with trio.open_nursery() as nursery:
 
@@ -224,7 +223,6 @@ class RocketSource:
     async def _carry(
         self, lane: int, place: Place, puller: QueuePuller, tasks: trio.CancelScope, bridge: Bridge
     ) -> None:
-        """Pull one queue; fetch the next messages while earlier ones are taken."""
         give, get = trio.open_memory_channel[_Pulled](PULLS_AHEAD)
         with tasks:
             async with trio.open_nursery() as nursery:
@@ -315,7 +313,6 @@ async def hand_out(
 
 
 def _item_of(record: Record, broker_name: str, make: MakeOfRecord) -> CarriedMessage:
-    """Make a record's message in transit, whose token is the offset."""
     try:
         if not record.is_body_sound:
             raise Unfit("the body's checksum differs")

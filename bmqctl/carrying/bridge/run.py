@@ -95,7 +95,6 @@ class _BridgeLife:
             self._bridge.stop()
 
     def give_up(self) -> None:
-        """End immediately."""
         if self._bridge is not None:
             self._bridge.give_up()
 

@@ -114,7 +114,6 @@ class Letters:
             raise CannotBegin(words_of(fault)) from None
 
     async def letters(self, group: str) -> AsyncGenerator[Letter]:
-        """Read the letters of a group, queue by queue."""
         topic = DEAD_LETTER_PREFIX + group
         try:
             async with aclosing(self._records(topic)) as records:

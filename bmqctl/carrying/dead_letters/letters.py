@@ -74,7 +74,6 @@ class Mark(NamedTuple):
 
 
 def groups_of(topics: list[str]) -> list[str]:
-    """The groups that have dead letters, from the names of all topics."""
     return sorted({each.removeprefix(DEAD_LETTER_PREFIX) for each in topics if each.startswith(DEAD_LETTER_PREFIX)})
 
 

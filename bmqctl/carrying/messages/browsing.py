@@ -80,9 +80,7 @@ class Shown(Protocol):
 
     async def show(self, messages: Sequence[Received]) -> None: ...
 
-    def tell(self, text: str) -> None:
-        """Report why a message cannot be shown."""
-        ...
+    def tell(self, text: str) -> None: ...
 
     async def end(self, is_cut: bool) -> None:
         """Write the end of the messages; `is_cut` if there should have been more."""

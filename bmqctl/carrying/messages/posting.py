@@ -153,7 +153,6 @@ class Run:
                 self._reading.cancel()
 
     async def carry_out(self, sink: Sink, source: Source) -> None:
-        """Post all messages, and wait for their answers."""
         self.has_begun = True
         async with open_nursery() as nursery:
             nursery.start_soon(self._watch_patience)
@@ -193,7 +192,6 @@ class Run:
         self._tell_change()
 
     async def _collect(self, sink: Sink, unit: str) -> None:
-        """Await the answers in the order of the messages."""
         account = self.account
         while True:
             while not self._unanswered:
@@ -216,7 +214,6 @@ class Run:
                 self._tell_change()
 
     async def _watch_patience(self) -> None:
-        """End the run when messages have been without an answer for too long."""
         patience_s = self._options.patience_s
         while True:
             while not self._unanswered:
@@ -227,7 +224,6 @@ class Run:
                 self.scope.cancel()
 
     def _end(self, reason: str) -> None:
-        """Note why the run ends by itself; the first reason counts."""
         self.account.ended_by = self.account.ended_by or reason
 
     async def _changed(self) -> None:

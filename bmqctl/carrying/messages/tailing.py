@@ -127,13 +127,11 @@ class Tail:
                 self._waiting.cancel()
 
     async def watch_reader(self) -> None:
-        """End the run when the reader has gone."""
         await self._output.until_left()
         self.outcome.has_reader_left = True
         self._waiting.cancel()
 
     async def carry_out(self, feed: Feed) -> None:
-        """Show and confirm messages."""
         self._has_begun = True
         await self._write(self._framer.begin())
         try:

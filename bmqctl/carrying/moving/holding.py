@@ -42,7 +42,6 @@ class Holding:
 
     @property
     def options(self) -> StreamOptions:
-        """The consumer's options, with the present limits."""
         self._granted = min(len(self._copied) + self._window, self._count_max)
         self._granted_bytes = min(self._size + self._window_bytes, _BYTES_MAX)
         return replace(self._options, max_unconfirmed_messages=self._granted, max_unconfirmed_bytes=self._granted_bytes)
@@ -60,7 +59,6 @@ class Holding:
             self._wish.set()
 
     async def attend(self, queue: Queue) -> None:
-        """Raise the limits when due."""
         with suppress(SessionLost, Unusable):
             while True:
                 await self._wish.wait()

@@ -139,7 +139,6 @@ async def carry(
 
 
 def ended(account: Account) -> int:
-    """Count the delivered and refused messages."""
     return account.delivered + account.refused.total()
 
 

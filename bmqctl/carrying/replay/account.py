@@ -60,7 +60,6 @@ class Account(NamedTuple):
         }
 
     def rows(self, plan: Plan, targets: list[str]) -> list[dict[str, Any]]:
-        """The counts of each queue by the names `QUEUE_KEYS`."""
         return [
             dict(zip(QUEUE_KEYS, (source, target, *counts, size), strict=True))
             for source, target, counts, size in zip(plan.queues, targets, self.queues, self.payload_bytes, strict=True)

@@ -99,7 +99,6 @@ class LogSource:
         return StoredRecord(plain, topic, queue_id, bool(flags & _COMPRESSED), level)
 
     def where(self, place: int) -> str:
-        """Describe the place of a message's record for people."""
         return f"{self.path.name}: the message at offset {place}"
 
     def _record(self, place: int) -> Record:
@@ -220,12 +219,10 @@ class _LogWalk:
 
     @property
     def unseen(self) -> set[str]:
-        """The ids that no selected message has."""
         unseen = self._selector.unseen
         return unseen & self._delayed.unseen if self._selection.delayed else unseen
 
     def collect(self, on_progress: Progress) -> list[NDArray[Any]]:
-        """Read the log; return the entries of each chunk."""
         files, filters = self._store.log, self._selection.filters
         scan = LogScan(files, filters.begin(files))
         parts = []
@@ -254,7 +251,6 @@ class _LogWalk:
         return parts
 
     def _wants(self, topic: str) -> bool:
-        """Return whether the selection has messages of a topic, or delayed messages in it."""
         if topic == DELAY_TOPIC and self._selection.delayed:
             return True
         topics = self._selection.filters.topics

@@ -95,7 +95,6 @@ class MessageSource:
             raise error.shifted(offset) from None
 
     def where(self, place: int) -> str:
-        """Describe the place of a message's record for people."""
         return f"{self.path.name}: the message at place {place}"
 
     def _parse(self, record: MessageRecord, buffer: bytes, found: DataRecord) -> StoredMessage:

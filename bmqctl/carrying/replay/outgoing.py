@@ -101,7 +101,6 @@ def _copied(message: StoredRecord, unique_id: str) -> BatchMessage:
 
 
 def _store_host(record: Record) -> str:
-    """The storing broker's address, as text."""
     try:
         return str(Host.unpack(record.store_host))
     except FormatError:

@@ -70,7 +70,6 @@ def chosen_places(
 
 
 def _wanted_apps(reader: JournalReader, names: QueueNames, end: int, apps: Collection[str]) -> dict[str, list[_App]]:
-    """Find the requested apps, by their queue's key."""
     ops: list[tuple[int, NDArray[Any]]] = []
     for chunk in reader.chunks(0, end):
         rows = np.flatnonzero(chunk.kinds == RecordType.QUEUE_OP).tolist()

@@ -69,25 +69,21 @@ class Run:
             return None
 
     def fail(self, number: int, step: ReplayStep, reason: str) -> None:
-        """Give a message up."""
         entry = self.plan.entries[number]
         self.progress.steps[number] = step
         self.on_fault(ReplayFault(number, self.plan.sources[int(entry["journal"])].where(int(entry["place"])), reason))
 
     def take_ack(self, number: int, size: int) -> None:
-        """Count a message that the broker accepted."""
         self.progress.steps[number] = ReplayStep.POSTED
         self.refused.pop(number, None)
         self.payload_bytes[self.plan.entries["queue"][number]] += size
         self.acked += 1
 
     def take_refusal(self, number: int, reason: str) -> None:
-        """Note that the broker refused a message."""
         self.progress.steps[number] = ReplayStep.REFUSED
         self.refused[number] = reason
 
     def target_of(self, number: int) -> str:
-        """The target queue or topic of a message."""
         return self.targets[int(self.plan.entries["queue"][number])]
 
 

@@ -106,7 +106,6 @@ def _at_once(options: ReplaySendOptions, tell: Tell) -> TryAgain:
 
 
 def _new_queues(run: Run, options: ReplaySendOptions) -> dict[str, int]:
-    """The targets, with the number of queues for creating an unknown one."""
     widths = dict.fromkeys(run.targets, 0)
     if options.makes_topics:
         for source, target in zip(run.plan.queues, run.targets, strict=True):
@@ -203,7 +202,6 @@ class _PlanSource:
         await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
-        """Note the broker's answers to messages."""
         run = self._run
         for item in items:
             self._bytes -= item.size

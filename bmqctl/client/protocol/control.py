@@ -152,7 +152,6 @@ class Requests:
             self._unsent.append(_Pending(_Purpose.CONFIGURE, queue, options, now_ns + self._timeout_ns))
 
     def close(self, queue: QueueHandle, now_ns: int) -> list[Event]:
-        """Close an open queue; return the immediate events."""
         if queue.state is Queue.PENDING:
             self._forget(queue, QueueInput.CLOSE)
             return [Closed(queue)]
@@ -200,7 +199,6 @@ class Requests:
             raise ProtocolFault(f"{type(answer).__name__} answers a request to {pending.purpose.name.lower()}")
 
     def expire(self, now_ns: int) -> Iterator[Event]:
-        """Fail the requests whose deadline has passed."""
         for request_id, pending in list(self._pending.items()):
             if pending.deadline_ns > now_ns:
                 break
@@ -215,7 +213,6 @@ class Requests:
             yield from self._failed(self._unsent.pop(0), _SILENCE, QueueInput.TIMED_OUT, now_ns)
 
     def cut(self) -> Iterator[Event]:
-        """Handle the loss of the connection in a session that outlives it."""
         self._connected = False
         again = self._configuring
         for pending in self._pending.values():
@@ -244,7 +241,6 @@ class Requests:
         self.broken = ""
 
     def reconnected(self, now_ns: int) -> None:
-        """Repeat all requests of this session on a new connection."""
         self._connected = True
         unsent, self._unsent = self._unsent, []
         for pending in unsent:
@@ -267,7 +263,6 @@ class Requests:
                 self._ask(OpenQueue(handle_parameters=self._parameters(queue)), _Purpose.REOPEN, queue, now_ns)
 
     def end(self) -> Iterator[Event]:
-        """End the session and close all queues."""
         self._pending.clear()
         self._unsent.clear()
         self._configuring.clear()
@@ -388,7 +383,6 @@ class Requests:
     def _subscription(
         self, queue: QueueHandle, options: StreamOptions | None, wanted: StreamSubscription
     ) -> Subscription:
-        """Number a subscription, and convert it to the protocol's form."""
         assert options is not None
         self._subscription_id += 1
         queue.subscriptions[self._subscription_id] = wanted

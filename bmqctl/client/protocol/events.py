@@ -107,7 +107,6 @@ class QueueHandle:
 
     @property
     def is_closed(self) -> bool:
-        """True if the queue is closed for good."""
         return self.state in (Queue.CLOSED, Queue.CLOSING)
 
     def __str__(self) -> str:

@@ -26,5 +26,4 @@ class ClientGuidGenerator(formats.bmq.guid.GuidGenerator):
         self._epoch_ns = min(epoch_ns, EPOCH_NS_MAX)
 
     def info(self) -> GuidInfo:
-        """The description of the GUIDs for the client's identity."""
         return GuidInfo(client_id=self._client.hex().upper(), nano_seconds_from_epoch=self._epoch_ns)

@@ -219,7 +219,6 @@ class Machine:
         return nacks
 
     def give_up(self, fault: str | None) -> list[Event]:
-        """End the session immediately."""
         return [] if self.state is Session.STOPPED else self._end(SessionInput.LOST, fault)
 
     @property
@@ -234,7 +233,6 @@ class Machine:
 
     @property
     def pending_size(self) -> int:
-        """The size of `data_to_send`."""
         return len(self._out.data)
 
     def data_to_send(self) -> bytearray:
@@ -243,7 +241,6 @@ class Machine:
 
     @property
     def deadline_ns(self) -> int | None:
-        """The time at which `tick` is due, or None."""
         if self.state is Session.NEGOTIATING:
             return self._negotiation_deadline_ns
         if self.state not in _LIVING:
@@ -258,7 +255,6 @@ class Machine:
     # Input
 
     def receive(self, data: bytes, now_ns: int) -> list[Event]:
-        """Process received bytes and return the resulting events."""
         if self.state is Session.STOPPED:
             return []
         self._heartbeats.heard = True
@@ -283,7 +279,6 @@ class Machine:
         return events
 
     def tick(self, now_ns: int) -> list[Event]:
-        """Process timeouts and heartbeats, and return the resulting events."""
         if self.state is Session.NEGOTIATING:
             if now_ns >= self._negotiation_deadline_ns:
                 return self.lost("the broker did not answer our identity")
@@ -399,7 +394,6 @@ class Machine:
     def _take_other_pushes(
         self, view: memoryview, start: int, end: int, batches: dict[QueueHandle, list[Message]]
     ) -> None:
-        """Add to `batches` messages of any form."""
         for push in iter_pushes(view, start, end):
             for subscription_id in subscription_ids(push.options):
                 queue = self._requests.subscriptions.get(subscription_id)
@@ -472,7 +466,6 @@ class Machine:
         return [Acks(acks)] if acks else []
 
     def _with_nacks(self, events: list[Event]) -> list[Event]:
-        """Add to `events` a nack for each message posted to the queues that they close."""
         if not self._options.resume or not self._posted:
             return events
         closed = {event.queue for event in events if isinstance(event, Closed | Refused) and not event.queue.is_open}

@@ -82,17 +82,14 @@ class Message(_Fields):
 
     @property
     def payload(self) -> bytes:
-        """The decompressed payload."""
         return self.data if self.is_plain else bytes(self.split().payload)
 
     @property
     def properties(self) -> dict[str, PropertyValue]:
-        """The properties by name."""
         return {each.name: each.value for each in self.typed_properties}
 
     @property
     def typed_properties(self) -> list[Property]:
-        """The properties with the types with which they were posted."""
         return self.properties_of(self.split())
 
     def split(self) -> ApplicationData:
@@ -101,7 +98,6 @@ class Message(_Fields):
         return split_application_data(memoryview(self.data), has_properties, self.schema_id, self.compression)
 
     def properties_of(self, parts: ApplicationData) -> list[Property]:
-        """Decode the properties of what `split` returned."""
         return decode_properties(memoryview(parts.properties), self.schema_id) if parts.properties else []
 
 

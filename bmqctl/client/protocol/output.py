@@ -63,6 +63,5 @@ class Output:
         return data
 
     def clear(self) -> None:
-        """Drop all bytes, as the connection is lost."""
         self.data.clear()
         self._kind = None

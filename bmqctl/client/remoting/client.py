@@ -111,7 +111,6 @@ class Client:
         return self._links[address]
 
     async def masters(self) -> list[str]:
-        """The addresses of all masters that the nameserver knows."""
         answer = await self._nameserver.call(RequestCode.GET_BROKER_CLUSTER_INFO, {}, self.timeout_s)
         check_answer("no brokers", answer)
         brokers = CLUSTER_INFO.read(answer.body).broker_addr_table.values()

@@ -203,7 +203,6 @@ class QueuePuller:
         return answer
 
     async def rest_if_idle(self, before: int) -> None:
-        """Pause if an answer without messages has left the offset unchanged."""
         if self.offset == before:
             await anyio.sleep(_IDLE_PAUSE_S)
 

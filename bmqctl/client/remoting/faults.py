@@ -29,7 +29,6 @@ class NotWritable(RequestRefused):
 
 
 def code_name(code: int) -> str:
-    """The original's name of an answer's code."""
     return ResponseCode(code).name if code in ResponseCode.__members__.values() else f"code {code}"
 
 

@@ -124,12 +124,10 @@ class RemotingLink:
             self.check()
 
     async def lost(self) -> str:
-        """Wait for the end of the connection; return the reason."""
         await self._ended.wait()
         return f"{self.name}: {self._fault}"
 
     async def run(self) -> None:
-        """Carry the connection until it ends."""
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._write)

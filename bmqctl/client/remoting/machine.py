@@ -96,12 +96,10 @@ class Machine(Generic[C]):
 
     @property
     def waiting(self) -> int:
-        """The number of requests neither answered nor given up."""
         return len(self._waiting)
 
     @property
     def pending_size(self) -> int:
-        """The size of `data_to_send`."""
         return self._out_bytes
 
     @property
@@ -123,7 +121,6 @@ class Machine(Generic[C]):
         return opaque
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: Buffer = b"") -> None:
-        """Send a one-way request, which has no answer."""
         self._check_open()
         self._put(self._frame(code, self._next_opaque(), _ONE_WAY, fields, body))
 
@@ -135,7 +132,6 @@ class Machine(Generic[C]):
         self._put(frame._replace(remark=remark, encoding=asked.encoding))
 
     def refuse(self, asked: Frame) -> None:
-        """Answer that there is no such request here."""
         self.answer(asked, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"request code {asked.code} is not supported")
 
     def receive(self, data: bytes) -> list[Event[C]]:
@@ -159,7 +155,6 @@ class Machine(Generic[C]):
         return events
 
     def tick(self, now_ns: int) -> list[Event[C]]:
-        """Give up the requests whose deadline has come."""
         events: list[Event[C]] = []
         while (deadline_ns := self.deadline_ns) is not None and deadline_ns <= now_ns:
             _, opaque = heapq.heappop(self._deadlines)

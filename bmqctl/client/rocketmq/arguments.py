@@ -36,7 +36,6 @@ def _check_name(kind: str, name: object, fault: str | None) -> None:
 
 
 def check_filter(tags: object, sql: object) -> None:
-    """Check a consumer's filter: `tags`, or the expression `sql`."""
     check_text("tags", tags, _EXPRESSION_CHARACTERS_MAX, is_empty_allowed=True)
     if sql is not None:
         check_text("sql", sql, _EXPRESSION_CHARACTERS_MAX)
@@ -51,7 +50,6 @@ def check_hidden_s(name: str, seconds: object) -> None:
 
 
 def unix_ms(name: str, moment: object) -> int:
-    """Convert a time to milliseconds since 1970."""
     if isinstance(moment, datetime):
         try:
             milliseconds = int(moment.timestamp() * 1000)

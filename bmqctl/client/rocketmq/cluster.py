@@ -134,11 +134,9 @@ class Cluster:
         return route
 
     def known_route(self, topic: str) -> Route:
-        """The queues of a topic in the nameserver's last answer."""
         return self._routes.get(topic, Route())
 
     def forget(self, topic: str) -> None:
-        """Forget the queues of an unused topic."""
         self._routes.pop(topic, None)
 
     def address_of(self, topic: str, broker_name: str) -> str:
@@ -205,7 +203,6 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Give up pending requests."""
         for link in self._links.values():
             link.end("the session has ended")
 

@@ -25,7 +25,6 @@ class ConsumerOptions(NamedTuple):
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription to the topic, as brokers receive it."""
         version = time.time_ns() // 1_000_000
         if self.sql is not None:
             return Subscription(self.topic, self.sql, SQL92, version)

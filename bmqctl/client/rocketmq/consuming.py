@@ -154,7 +154,6 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        """True if the member has left the group."""
         return self._is_closed
 
     @property
@@ -354,7 +353,6 @@ class Consumer:
         raise RequestRefused(f"no broker of topic {self.topic} tells the members: {fault or 'there is none'}")
 
     async def _let_go(self, lane: _Lane) -> None:
-        """Give up a queue to another member, which gets its unsettled messages again."""
         lane.is_lost = True
         lane.scope.cancel()
         for message in [each for each in self._buffer if each.lane is lane]:
@@ -435,13 +433,11 @@ class Consumer:
             self._arrival.set()
 
     def _note(self, reason: str) -> None:
-        """Log the reason for a retry, once for each reason."""
         if reason != self._told:
             self._told = reason
             log.warning("%s: %s; it is tried again", self, reason)
 
     def _fail(self, fault: Exception) -> None:
-        """End the consumption for good."""
         log.error("%s: %s", self, fault)
         self._fault = fault
         self._scope.cancel()

@@ -74,12 +74,10 @@ class Content:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The producer's properties."""
         return {name: value for name, value in self._all.items() if name not in _SYSTEM_NAMES}
 
     @property
     def tag(self) -> str | None:
-        """The tag; None without one."""
         return self._all.get("TAGS")
 
     @property
@@ -94,7 +92,6 @@ class Content:
 
     @property
     def priority(self) -> int | None:
-        """The priority; None without one."""
         return priority_of(self._all)
 
     @property
@@ -104,7 +101,6 @@ class Content:
 
     @property
     def offset(self) -> int:
-        """The offset in the queue."""
         return self._record.queue_offset
 
     @property

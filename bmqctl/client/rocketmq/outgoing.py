@@ -229,7 +229,6 @@ class Outbox:
         self._last_reason = "no broker has answered"
 
     def route(self, queues: Iterable[Queue]) -> None:
-        """Take the writable queues."""
         self._queues = tuple(queues)
         names = {queue.broker_name for queue in self._queues}
         self._refused &= names
@@ -244,7 +243,6 @@ class Outbox:
             self._lanes.setdefault(item.sharding_key, deque()).append(item)
 
     def requests(self, now_ns: int) -> list[Request]:
-        """Take out the messages that can be sent now."""
         if not self._queues or self._is_over:
             return []
         found: list[Request] = []

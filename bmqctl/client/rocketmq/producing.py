@@ -292,7 +292,6 @@ class Producer:
         self._outbox.route(route.to_write(self.topic))
 
     async def run(self) -> None:
-        """Send posted messages until the session ends."""
         while True:
             now_ns = time.monotonic_ns()
             self._settle(self._outbox.expire(now_ns), None)

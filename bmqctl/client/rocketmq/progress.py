@@ -25,7 +25,6 @@ class Progress:
         return next(iter(self._unsettled), self.offset)
 
     def took(self, offsets: Sequence[int], next_offset: int) -> None:
-        """Note messages taken, in order, and the offset after them."""
         for offset in offsets:
             self._unsettled[offset] = None
         self.offset = next_offset

@@ -108,7 +108,6 @@ async def connect(
 
 
 async def _run_tasks(*, task_status: anyio.abc.TaskStatus[tuple[anyio.abc.TaskGroup, anyio.CancelScope]]) -> None:
-    """Run the tasks of a session until the scope is cancelled."""
     with anyio.CancelScope(shield=True) as scope:
         async with anyio.create_task_group() as group:
             task_status.started((group, scope))

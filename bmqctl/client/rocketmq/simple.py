@@ -69,7 +69,6 @@ class SimpleConsumerOptions(NamedTuple):
 
     @property
     def subscription(self) -> Subscription:
-        """The subscription to the topic, as brokers receive it."""
         version = time.time_ns() // 1_000_000
         if self.sql is not None:
             return Subscription(self.topic, self.sql, SQL92, version)
@@ -179,7 +178,6 @@ class SimpleConsumer:
 
     @property
     def is_closed(self) -> bool:
-        """True if the consumer has left the group."""
         return self._is_closed
 
     async def receive(self, count_max: int = 16, *, wait_s: float = 15.0) -> list[HiddenMessage]:

@@ -168,7 +168,6 @@ class _Names:
                     self._collect(schema[key], within)
 
     def _repeated(self, schema: Any) -> list[Any]:
-        """The types of the items of all arrays."""
         if isinstance(schema, list):
             return [found for each in schema for found in self._repeated(each)]
         if not isinstance(schema, dict):

@@ -138,7 +138,6 @@ def _of_bytes(
 
 
 def _gathered(content: NDArray[np.uint8], at: NDArray[Any], length: int) -> NDArray[np.uint8]:
-    """The bytes of one length at some places, a row each."""
     if not length:
         return np.zeros((len(at), 0), np.uint8)
     windows = np.ndarray((len(content) - length + 1,), f"V{length}", content, strides=(1,))

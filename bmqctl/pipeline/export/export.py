@@ -113,7 +113,6 @@ class ExportPlan:
 
     @property
     def after(self) -> dict[int, tuple[int, int]]:
-        """The last record exported before, by partition id."""
         positions = {} if self.earlier is None else self.earlier.positions
         return {int(partition): (at.primary_lease_id, at.sequence_number) for partition, at in positions.items()}
 
@@ -158,7 +157,6 @@ def table_options(
     tasks_per_partition: int = 0,
     file_sets: FileSets = FileSets.CURRENT,
 ) -> ReadOptions:
-    """The options with which an export reads a table of the stores."""
     return ReadOptions(
         paths=tuple(stores),
         table=Source(table),
@@ -286,7 +284,6 @@ class _Export:
         return _summary(commit.manifest, written)
 
     def _tables(self) -> list[str]:
-        """The tables, those with long tasks first."""
         return sorted(self.request.tables, key=self.plan.subject.order.index)
 
     def _shape(self, table: str) -> TableShape:

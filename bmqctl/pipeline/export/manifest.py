@@ -165,7 +165,6 @@ class Commit:
 
 
 def run_directory(number: int) -> str:
-    """The directory where run `number` first writes its files."""
     return f"{_RUNS}{number:06}"
 
 

@@ -56,7 +56,6 @@ class Output(NamedTuple):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """Read a small file; None if it does not exist."""
         try:
             with self.files.open_input_stream(self.path(name)) as stream:
                 content: bytes = stream.read()
@@ -94,14 +93,12 @@ class Output(NamedTuple):
         self.files.move(self.path(source), self.path(target))
 
     def delete(self, name: str) -> None:
-        """Delete a file if it exists."""
         try:
             self.files.delete_file(self.path(name))
         except FileNotFoundError:
             return
 
     def delete_tree(self, name: str) -> None:
-        """Delete a directory tree if it exists."""
         try:
             self.files.delete_dir(self.path(name))
         except FileNotFoundError:

@@ -183,7 +183,6 @@ class TableFile:
         self._gathered_rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows of the schema with which the file was opened."""
         self._gathered.append(batch)
         self._gathered_rows += batch.num_rows
         self.rows += batch.num_rows
@@ -283,7 +282,6 @@ def _flat_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Convert lists and maps to JSON, for CSV."""
     columns = []
     for column in table.columns:
         if pa.types.is_nested(column.type):

@@ -186,7 +186,6 @@ class _Verification:
                 self._differ(name, path, "was not exported, but is in the table")
 
     def _count(self, name: str) -> None:
-        """Check that Spark reads the same number of rows."""
         self.on_progress(f"counting {name} with Spark", 0, 0)
         rows = count_exported(self.context, self.output, self.manifest, name)
         if rows != self.manifest.tables[name].rows:

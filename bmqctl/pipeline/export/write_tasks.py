@@ -172,7 +172,6 @@ def run_task(task: WritePart | Rewrite) -> Written:
 
 
 def find_pending(shape: TableShape, paths: Iterable[str]) -> Pending:
-    """Find the messages in files of earlier exports that may have changed."""
     found = []
     for path in paths:
         for batch in read_table(shape.output, path, shape.file_format, shape.schema):

@@ -61,7 +61,6 @@ class Consumer:
 
     @property
     def first(self) -> int:
-        """The number of the first unconfirmed message."""
         return self._first
 
     def start(self) -> None:

@@ -156,7 +156,6 @@ def _content(received: Received) -> tuple[Any, bytes | None, str | None]:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """The requested columns. Raises BadOption for an unknown one."""
     known = {field.name: field.dataType for field in from_arrow_schema(MESSAGE_SCHEMA)}
     for field in schema:
         if field.name not in known:

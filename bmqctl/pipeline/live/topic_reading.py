@@ -55,7 +55,6 @@ class Range(NamedTuple):
 
     @property
     def queue(self) -> str:
-        """The queue's name in offsets."""
         return f"{self.broker_name}/{self.queue_id}"
 
 

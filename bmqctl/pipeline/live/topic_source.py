@@ -188,7 +188,6 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _content(record: Record) -> _Content:
-    """The body as sent, or the reason for its absence."""
     if not record.is_body_sound:
         return None, "the body's checksum differs"
     if record.system_flags & _INNER_BATCH:
@@ -201,7 +200,6 @@ def _content(record: Record) -> _Content:
 
 
 def _columns(schema: StructType) -> list[str]:
-    """The requested columns. Raises BadOption for an unknown one."""
     known = {field.name: field.dataType for field in from_arrow_schema(TOPIC_SCHEMA)}
     for field in schema:
         if field.name not in known:

@@ -237,7 +237,6 @@ def _throughput(report: Report) -> Plot:
 
 
 def _backlog(report: Report) -> Plot:
-    """Plot the backlog of all queues, and of the busiest ones."""
     lines = [(_short(queue.queue), queue.series) for queue in report.queues if queue.series][:LINES]
     if len(report.queues) > 1:
         lines.insert(0, ("All queues", report.series))
@@ -335,7 +334,6 @@ def _ticks(most_s: int) -> list[int]:
 
 
 def _spread(report: Report) -> Plot:
-    """Plot the distribution of one app's latencies."""
     timed = [(_app_name(app.queue, app.app), app.latency) for app in report.apps if app.latency]
     if not timed:
         return _empty("These files contain no confirm with a latency.")
@@ -374,7 +372,6 @@ def _bars(place: int, latency: Latency) -> go.Bar:
 
 
 def _outcomes(report: Report) -> Plot:
-    """Plot the outcomes of the busiest queues' messages, as shares."""
     shown = [queue for queue in report.queues if queue.messages][:ROWS]
     if not shown:
         return _empty("No messages.")

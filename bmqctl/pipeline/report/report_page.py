@@ -37,7 +37,6 @@ def report_page(report: Report) -> str:
 
 
 def _told_in_words(report: Report) -> dict[str, Any]:
-    """The report as JSON without the data that only the plots show."""
     queues = [replace(queue, series=None) for queue in report.queues]
     apps = [
         replace(app, latency=replace(app.latency, bars=[])) if app.latency is not None else app for app in report.apps

@@ -38,7 +38,6 @@ class LogBounds:
         )
 
     def selector(self) -> LogSelector:
-        """The filter of records by topics, queues and times."""
         until = None if self.until_ms is None else self.until_ms + 1
         return LogSelector(
             LogFilters(
@@ -67,7 +66,6 @@ def _milliseconds(value: datetime) -> int:
 
 
 def _span(filters: Iterable[Filter], name: str, number: Any) -> tuple[int | None, int | None]:
-    """The inclusive bounds of a column's values."""
     lows, highs = [], []
     for one in filters:
         value = getattr(one, "value", None)

@@ -78,7 +78,6 @@ class Broker:
 
     @property
     def epochs(self) -> tuple[EpochEntry, ...]:
-        """The epochs of the leading log."""
         return self.logs[0].epochs
 
     def over(self, begin: int, end: int) -> Broker:
@@ -179,7 +178,6 @@ def _name(group: Sequence[ReplicaLog]) -> str:
 
 
 def _in_order(group: list[ReplicaLog]) -> list[ReplicaLog]:
-    """The logs with the leading one first, each with its limit."""
     if len(group) == 1:
         return group
     ends = {log.root: log.end() for log in group}

@@ -35,7 +35,6 @@ class RecordColumns:
         self._hosts = Labels(lambda host: host_text(host.to_bytes(_HOST_BYTES, "big")))
 
     def arrays(self, records: LogRecords, fields: pa.Schema) -> dict[str, pa.Array]:
-        """The columns of `fields` that records have, by name."""
         made = _Made(records)
         return {field.name: self._array(made, field.name, field.type) for field in fields if field.name in _MAKERS}
 

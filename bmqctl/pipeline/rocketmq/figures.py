@@ -96,7 +96,6 @@ def _queues(broker: Broker) -> dict[Place, _Queue]:
 
 
 def _add_rest(log: ReplicaLog, queues: dict[Place, _Queue]) -> None:
-    """Add the messages after the last one that a consume queue names."""
     last = log.files[-1].end if log.files else 0
     known = max((each.figures.log_end for each in queues.values() if each.figures.log_end <= last), default=0)
     for chunk in LogScan(log.files, known or None, exact=True, tail=False).chunks():
@@ -158,7 +157,6 @@ def _offsets(data: bytes) -> ConsumerOffsets:
 
 
 def _stored(queue: _Queue, offset: int) -> int | None:
-    """The storing time of a queue's message; None if unavailable."""
     place = None if queue.files is None else entry_at(queue.files, offset)
     return None if place is None else micros_of_ms(stored_ms_at(queue.log.files, *place))
 

@@ -154,7 +154,6 @@ def _runs(broker: Broker) -> list[tuple[int, int]]:
 
 
 def _record_bytes(log: ReplicaLog) -> int:
-    """The mean size of the first records of a log."""
     for chunk in LogScan(log.files, tail=False).chunks():
         if len(chunk.records):
             return max(1, int(chunk.records.sizes.mean()))
@@ -178,7 +177,6 @@ def _is_written(log: ReplicaLog, begin: int, end: int) -> bool:
 
 
 def _in_time(parts: list[LogPart], bounds: LogBounds) -> list[LogPart]:
-    """The parts that may have records within the time bounds."""
     if bounds.since_ms is None and bounds.until_ms is None:
         return parts
     timed = [(part, time) for part in parts for time in _first_times(part)]

@@ -114,7 +114,6 @@ class PayloadRows:
             return str(error)
 
     def _elsewhere(self, offset: int, size: int, crc: int) -> memoryview | None:
-        """The body of a record in the first log that has it intact."""
         for log in self._broker.logs:
             found = record_of(log.files, offset, size) if offset < log.limit else None
             if found is not None and int(found.front("body_crc")[0]) == crc:

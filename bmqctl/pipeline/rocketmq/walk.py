@@ -66,7 +66,6 @@ class RangeScan:
         self._gap(at, self.end)
 
     def _note(self, records: LogRecords, at: int) -> None:
-        """Note the gaps before records, the first of which follows the offset `at`."""
         starts = records.offsets
         ends = np.concatenate([[at], records.ends[:-1] + records.offset])
         for index in np.flatnonzero(ends < starts).tolist():
@@ -132,7 +131,6 @@ def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tupl
 
 
 def _together(gaps: Sequence[Gap]) -> Iterator[list[Gap]]:
-    """Yield groups of nearby gaps."""
     some: list[Gap] = []
     for gap in gaps:
         if some and gap[0] - some[-1][1] > _NEAR_BYTES:
@@ -154,7 +152,6 @@ def _in_gaps(records: LogRecords, gaps: Sequence[Gap], end: int) -> LogRecords:
 
 
 def _common(some: Sequence[Gap], others: Sequence[Gap]) -> list[Gap]:
-    """The common parts of two ordered lists of gaps."""
     found = []
     one = other = 0
     while one < len(some) and other < len(others):

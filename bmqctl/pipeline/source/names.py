@@ -39,7 +39,6 @@ class Names:
             )
 
     def app_ids(self) -> Mapping[tuple[int, int], str]:
-        """Ids of apps by queue key and app key."""
         return {(queue, app.app_key): app.app_id for queue, apps in self.apps.items() for app in apps}
 
 

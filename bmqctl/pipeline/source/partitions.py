@@ -221,7 +221,6 @@ PIECE = np.dtype([("start", np.uint64), ("end", np.uint64), ("place", np.int64),
 
 
 def _runs(journal: Journal) -> NDArray[Any]:
-    """The sound records of a journal as `RUN`s, in its order."""
     found = []
     with JournalScan(Path(journal.path)) as scan:
         for chunk in scan.chunks(0, journal.record_count):
@@ -250,7 +249,6 @@ def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
-    """The parts of `pieces` whose numbers are not taken."""
     starts, ends = _spans(taken)
     if not len(starts):
         return pieces
@@ -271,7 +269,6 @@ def _without(pieces: NDArray[Any], taken: NDArray[Any]) -> NDArray[Any]:
 
 
 def _segments(taken: NDArray[Any]) -> tuple[Segment, ...]:
-    """Convert pieces to segments, joining neighbours in a journal."""
     count = (taken["end"] - taken["start"]).astype(np.int64)
     first = np.ones(len(taken), np.bool_)
     first[1:] = (taken["journal"][1:] != taken["journal"][:-1]) | (taken["place"][1:] != (taken["place"] + count)[:-1])

@@ -265,7 +265,6 @@ def _wanted(whole: Part, segments: list[Segment], bounds: Bounds) -> Iterator[Pa
 
 
 def _time_at(whole: Part, segment: Segment, end: int) -> int | None:
-    """The time of a segment's first or last record; None if it is not sound."""
     place = segment.place + (segment.records - 1 if end else 0)
     for chunk in scan_segments(whole.journals, (segment._replace(place=place, records=1),)):
         if sound_kinds(chunk.records)[0]:

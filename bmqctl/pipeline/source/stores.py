@@ -12,5 +12,4 @@ class StoreError(Exception):
 
 
 def find_ledgers(store: Path) -> list[Path]:
-    """List the cluster-state ledgers of the store, oldest first."""
     return sorted(store.glob("*.bmq_csl"))

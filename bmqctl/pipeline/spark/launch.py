@@ -169,7 +169,6 @@ def _check_master(master: str) -> None:
 
 
 def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
-    """Build the command and its environment."""
     own_spark = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
     environment = {**os.environ, "SPARK_HOME": str(own_spark)}
     environment.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -252,7 +251,6 @@ def _tell(line: str, on_progress: OnProgress) -> None:
 
 
 def _reason(log: str) -> str:
-    """The reason for the driver's end, from its log."""
     lines = [line.strip() for line in log.splitlines()[-_REASON_LINES:] if line.strip()]
     said = [line for line in lines if "Exception" in line or "Error" in line or line.startswith("spark-submit")]
     # Lines such as "Exception thrown in awaitResult:" say nothing; the cause follows.
@@ -272,7 +270,6 @@ def _end_without(job: Path) -> None:
 
 
 def run_submitted(job_path: str, result_path: str, say: Callable[[str], None]) -> None:
-    """Run the job in the driver that `spark-submit` started, and write its result."""
     # Nothing else would end this process if the submitting one is killed.
     threading.Thread(target=_end_without, args=(Path(job_path),), daemon=True).start()
     job: Job[object] = pickle.loads(Path(job_path).read_bytes())

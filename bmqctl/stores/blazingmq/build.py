@@ -331,7 +331,6 @@ class StoreBuilder:
         self._write_ledger(kind, line.elector_term, line.sequence_number, timestamp, message)
 
     def _derive_ledger(self) -> None:
-        """Write the ledger of a one-node cluster: a snapshot of all queues, and its commit."""
         if self._ledger is not None or not self.partitions:
             return
         last = max(partition.timestamp for partition in self.partitions.values())

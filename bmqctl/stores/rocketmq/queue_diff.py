@@ -73,7 +73,6 @@ class _Cursor:
             self._rest = found
 
     def take(self, end: int) -> _Entries | None:
-        """Take the entries before an offset."""
         rest = self._rest
         if rest is None:
             return None
@@ -135,7 +134,6 @@ def _without(entries: _Entries, at: NDArray[Any]) -> _Entries:
 
 
 def _first(ours: _Entries | None, theirs: _Entries | None) -> tuple[int, tuple[Entry | None, Entry | None]] | None:
-    """The first offset with an entry on either side, with both entries."""
     numbers = [int(side.numbers[0]) for side in (ours, theirs) if side is not None and len(side.numbers)]
     if not numbers:
         return None

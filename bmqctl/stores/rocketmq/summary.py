@@ -58,7 +58,6 @@ class TopicFigures:
 
     @property
     def size(self) -> int:
-        """The size of their records in bytes."""
         return sum(queue.size for queue in self.queues)
 
     @property

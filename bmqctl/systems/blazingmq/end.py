@@ -258,7 +258,6 @@ class QueueEnd(BlazingEnd):
         return found
 
     def _listed(self, connect: Callable[[], AdminClient]) -> Iterator[Listed]:
-        """Yield all messages of the queue, the oldest first."""
         at = 0
         while (listing := list_messages(connect, self.uri, at, _LISTED_MAX)).messages:
             yield from listing.messages
@@ -345,7 +344,6 @@ def _primary_place(host: str, port: int, asking: Asking, queue: QueueUri) -> tup
 
 
 def _values(message: Received) -> Values:
-    """The properties that expressions know."""
     return {each.name: each.value for each in message.properties if not isinstance(each.value, bytes)}
 
 

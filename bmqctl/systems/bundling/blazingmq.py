@@ -111,6 +111,5 @@ def _add_answer(archive: Archive, folder: str, name: str, client: AdminClient, c
 
 
 def _safe(name: str) -> str:
-    """The name as one component of a path."""
     text = "".join(each if each.isalnum() or each in "._-" else "_" for each in name[:120])
     return text.lstrip(".") or "_"

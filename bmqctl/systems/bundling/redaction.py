@@ -115,7 +115,6 @@ _NAMED: Final = ("key", "name")
 
 
 def has_private_key(text: str) -> bool:
-    """Return whether a text contains a private key in PEM."""
     return _KEY_BEGIN.search(text) is not None
 
 
@@ -129,7 +128,6 @@ def _without_keys(text: str) -> str:
 
 
 def _assigned(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the values that follow names of secrets."""
     at = 0
     for stem in _STEM.finditer(text.translate(_LOWER)):
         if stem.start() < at:

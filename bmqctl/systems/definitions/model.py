@@ -136,7 +136,6 @@ def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
 
 
 def flattened(fields: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the fields of a definition, and those within them, by path."""
     for name, value in sorted(fields.items()):
         if isinstance(value, dict) and value:
             yield from flattened(value, f"{path}{name}.")

@@ -58,7 +58,6 @@ RIGHT: Final = BodyCodec(PolicyEntryInfo)
 
 
 async def read_user_table(link: RemotingLink, timeout_s: float) -> Table:
-    """Ask a broker for its users, without their passwords."""
     answer = await link.call(RequestCode.AUTH_LIST_USER, write_header(ListUsersRequest()), timeout_s)
     # The answer about no users has no body.
     found = read_users(body) if (body := body_of(answer, "users")) else []
@@ -69,7 +68,6 @@ async def read_user_table(link: RemotingLink, timeout_s: float) -> Table:
 
 
 async def read_rights(link: RemotingLink, timeout_s: float) -> Table:
-    """Ask a broker for the rights of all users."""
     answer = await link.call(RequestCode.AUTH_LIST_ACL, write_header(ListAclsRequest()), timeout_s)
     found = read_acls(body) if (body := body_of(answer, "rights")) else []
     table: dict[str, dict[str, Any]] = {}

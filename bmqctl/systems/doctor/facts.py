@@ -55,7 +55,6 @@ class FolderFacts(NamedTuple):
 
 
 def host_facts() -> HostFacts:
-    """Ask the operating system."""
     return HostFacts(
         version_text().splitlines()[0],
         platform.python_version(),
@@ -110,7 +109,6 @@ def _is_clock_synchronized() -> bool | None:
 
 
 def _times(path: Path) -> Iterator[float]:
-    """Yield the writing times of files in a folder and its subfolders."""
     for entry in islice(_entries(path), FILES_MAX):
         try:
             yield entry.stat(follow_symlinks=False).st_mtime

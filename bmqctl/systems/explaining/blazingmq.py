@@ -57,7 +57,6 @@ def causes_of_queue(internals: dict[str, Any], view: dict[str, Any], app_id: str
 
 
 def causes_of_unopened(messages: int) -> list[Cause]:
-    """The causes for a queue that nobody has opened since its primary started."""
     if not messages:
         return []
     return [

@@ -71,7 +71,6 @@ class _Place(NamedTuple):
 
 
 async def _target(link: RemotingLink, wanted: Seek, place: _Place, timeout_s: float) -> int:
-    """The offset at which the group would continue in a queue."""
     match wanted.to:
         case "end":
             return place.end

@@ -98,7 +98,6 @@ def _nodes(views: list[dict[str, Any]], places: Mapping[int, str], known: list[d
 def _counted(
     client: AdminClient, cluster: str, number: int, lags: Mapping[int, tuple[int | None, int | None]]
 ) -> list[Counted]:
-    """The counters of the queues whose primary a node is."""
     helper = ask_for(client, f"CLUSTERS CLUSTER {cluster} QUEUEHELPER", "clusterQueueHelper")
     partitions = {each["uri"]: each["partitionId"] for each in helper.get("queues", [])}
     own = {uri: lags[each][1] for uri, each in partitions.items() if each in lags and lags[each][0] == number}

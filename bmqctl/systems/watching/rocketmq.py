@@ -93,7 +93,6 @@ class _Broker:
         self._timeout_s = timeout_s
 
     async def counted(self, link: RemotingLink) -> list[Counted]:
-        """Ask for the counters of all topics and their groups."""
         configs = TOPIC_CONFIGS.read(await self._ask(link, RequestCode.GET_ALL_TOPIC_CONFIG, {}))
         topics = [name for name in sorted(configs.topic_config_table) if not is_own_topic(name, self._own)]
         table = CONSUMER_OFFSETS.read(await self._ask(link, RequestCode.GET_ALL_CONSUMER_OFFSET, {})).all_offsets

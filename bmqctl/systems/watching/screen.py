@@ -182,7 +182,6 @@ class Top(App[None]):
     # -- keys
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         columns = [each for each in COLUMNS if each != "part" or self.selection.within is not None]
         at = columns.index(self.selection.sort) if self.selection.sort in columns else -1
         self._select(sort=columns[(at + 1) % len(columns)])
@@ -196,12 +195,10 @@ class Top(App[None]):
         box.focus()
 
     def action_nodes(self) -> None:
-        """Toggle between nodes and rows."""
         self.shows_nodes = not self.shows_nodes
         self.draw()
 
     def action_pause(self) -> None:
-        """Toggle the taking of samples."""
         self.is_paused = not self.is_paused
         self.draw()
 
@@ -221,7 +218,6 @@ class Top(App[None]):
             self._select(node=None)
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter while the text is typed."""
         self._select(text=event.value)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

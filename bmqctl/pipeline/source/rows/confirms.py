@@ -60,7 +60,6 @@ def confirm_batches(
 
 
 def _told(turn: Turn) -> Rows:
-    """The recorded confirms."""
     at = np.flatnonzero(turn.kinds == RecordType.CONFIRM)
     at = at[~np.isin(turn.positions[at], turn.step.repeated)]
     records = turn.records[at].view(CONFIRM_RECORD.dtype)

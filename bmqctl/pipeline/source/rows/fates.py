@@ -170,7 +170,6 @@ class Fates:
 
 
 def _standing(confirmed: set[int], purged: set[int], others: set[int]) -> MessageOutcome:
-    """The outcome of a live message."""
     if purged and not others:
         return MessageOutcome.PURGED
     return MessageOutcome.PARTIALLY_CONFIRMED if confirmed or purged else MessageOutcome.OUTSTANDING

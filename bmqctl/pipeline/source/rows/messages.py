@@ -45,7 +45,6 @@ class Turn(NamedTuple):
     step: Step
 
     def numbers(self, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Lease ids and sequence numbers of some of the records."""
         records = self.records[np.searchsorted(self.positions, positions)]
         return ANY_RECORD.column(records, "primary_lease_id"), ANY_RECORD.column(records, "sequence_number")
 
@@ -69,7 +68,6 @@ class Follower:
         return self._keys
 
     def turns(self) -> Iterator[Turn]:
-        """Yield all of the share's records, in steps."""
         for chunk, sound in walk(self.part, self.options, self.account, use_after=False):
             kinds = select(chunk, sound, self.part.names, self._bounds, by_time=False)
             rows = np.flatnonzero(_of_share(chunk.records, kinds, self.part))
@@ -108,7 +106,6 @@ def _of_share(records: NDArray[Any], kinds: NDArray[Any], part: Part) -> NDArray
 
 
 def ended_in(turn: Turn) -> Ended:
-    """The messages that ended, in the order of `Step.ended_by`."""
     step = turn.step
     by = turn.kinds[np.searchsorted(turn.positions, step.ended_by)]
     return Ended(
@@ -215,7 +212,6 @@ _APPS = {
 
 
 def guid_bytes(high: NDArray[Any], low: NDArray[Any]) -> NDArray[Any]:
-    """Join the halves of GUIDs to sixteen bytes each."""
     halves = np.empty((len(high), 2), ">u8")
     halves[:, 0], halves[:, 1] = high, low
     return halves.view("V16").reshape(-1)

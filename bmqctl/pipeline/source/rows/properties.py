@@ -15,7 +15,6 @@ PROPERTIES_TYPE = pa.map_(pa.string(), pa.struct([("type", pa.string()), ("value
 
 
 def property_items(properties: Iterable[Property]) -> list[tuple[str, dict[str, str]]]:
-    """The entries of one map, for Arrow."""
     return [(_text(name), {"type": kind.name, "value": _value(value)}) for name, kind, value in properties]
 
 

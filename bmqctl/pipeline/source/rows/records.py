@@ -246,7 +246,6 @@ def message_sizes(
 
 
 def _differ(data: Buffer, located: Located, checksums: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the messages that fail their checksums."""
     view, found = memoryview(data), np.zeros(len(checksums), np.bool_)
     rows = np.flatnonzero(located.sound)
     places = (column[rows].tolist() for column in (located.start, located.size, checksums))

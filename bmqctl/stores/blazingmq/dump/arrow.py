@@ -93,7 +93,6 @@ def batch_of_columns(values: Mapping[str, Sequence[Any]], count: int, columns: S
 
 
 def batch_of_chunk(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> pa.RecordBatch:
-    """The chunk's rows in journal order, with the columns of all kinds."""
     order = column_order(columns)
     drafts = {column.name: _Draft(column, len(chunk)) for column in order}
     for part in chunk.parts():
@@ -122,7 +121,6 @@ class _Draft:
         self._null[rows] = False
 
     def put_shared(self, rows: NDArray[Any], values: list[Any], which: NDArray[np.int64]) -> None:
-        """Set each of `rows` to one of `values`, which may be None."""
         self.put(rows, which + len(self._pool))
         if self.column.kind is Kind.JSON:
             values = [None if value is None else json.dumps(value) for value in values]

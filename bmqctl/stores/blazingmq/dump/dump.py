@@ -75,7 +75,6 @@ class StatusFilter:
         np.bitwise_or.at(self._bits, places >> 3, np.left_shift(1, places & 7).astype(np.uint8))
 
     def select(self, chunk: Chunk) -> Chunk:
-        """Select the records of the chosen messages, and faults."""
         messages = chunk.of_kind(RecordType.MESSAGE)
         places = messages.places["index"]
         begins = np.zeros(len(chunk), np.bool_)
@@ -108,7 +107,6 @@ class StatusFilter:
 def _outstanding(
     reader: JournalReader, lives: Lives, alive: NDArray[Any], queues: list[Queue], apps: Collection[str]
 ) -> NDArray[np.bool_]:
-    """Mark the live messages that one of the apps has yet to confirm."""
     wanted = np.zeros(len(alive), np.bool_)
     done = alive["confirmed"] | alive["automatic"] | alive["purged"]
     numbers = {hex_of(key): number for number, key in enumerate(lives.queue_keys())}
@@ -230,7 +228,6 @@ class Printer:
         return self._unseen if self._selector is None else self._unseen & self._selector.unseen
 
     def print(self, chunk: Chunk) -> int:
-        """Print the wanted rows; return their number."""
         assert self._selector is not None
         chunk = self._selector.select(chunk)
         if self._left is not None:

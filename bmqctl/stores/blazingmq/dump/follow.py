@@ -72,7 +72,6 @@ class Follower:
         return ChunkScanner(reader.partition_id, reader.first_record_offset, self._place)
 
     def poll(self) -> Iterator[tuple[Journal, Chunk]]:
-        """Yield the records added since the last call, with their journal."""
         yield from self._new_records()
         newer = self._newer_journal()
         while newer is not None:
@@ -111,7 +110,6 @@ class Follower:
             count = self._ready()
 
     def _records(self, count: int) -> NDArray[Any]:
-        """Read the next `count` slots, or up to the end."""
         block = self.journal.reader.read(self._place, count)
         return np.frombuffer(block, ANY_RECORD.dtype, len(block) // JOURNAL_RECORD_SIZE)
 
@@ -150,7 +148,6 @@ class Follower:
             )
 
     def _newer_journal(self) -> Path | None:
-        """Return the partition's oldest journal newer than the current one."""
         path = self.journal.reader.path
         named = parse_file_name(path.name)
         if named is None:

@@ -192,7 +192,6 @@ def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
 
 
 def reference_counts(counts: Mapping[str, int]) -> dict[str, str]:
-    """Format the counts of records by type that end the reference's output."""
     return {f"{name.capitalize()}Records": str(counts.get(name, 0)) for name in ("SNAPSHOT", "UPDATE", "COMMIT", "ACK")}
 
 

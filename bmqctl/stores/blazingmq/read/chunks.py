@@ -73,7 +73,6 @@ class Chunk:
         return self._part(kind, np.flatnonzero(self.kinds == kind))
 
     def parts(self) -> Iterator[Part]:
-        """Yield the rows of each kind present."""
         for kind in np.flatnonzero(np.bincount(self.kinds, minlength=1)).tolist():
             yield self.of_kind(kind)
 
@@ -90,12 +89,10 @@ class Chunk:
         return Part(kind, rows, layout, self.records[rows].view(layout.dtype), places)
 
     def where(self, wanted: NDArray[np.bool_]) -> Chunk:
-        """Select the wanted rows, and all faults."""
         rows = np.flatnonzero(wanted | (self.kinds == FAULT))
         return self if len(rows) == len(self) else self._take(rows, self.faults)
 
     def between(self, start: int, end: int) -> Chunk:
-        """Select rows [`start`, `end`)."""
         if start == 0 and end >= len(self):
             return self
         is_fault = self.kinds == FAULT

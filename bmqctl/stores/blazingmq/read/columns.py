@@ -230,7 +230,6 @@ _ORDER = (
 
 
 def rows_of(chunk: Chunk, columns: Mapping[int, tuple[Columns, ...]]) -> list[Row]:
-    """The chunk's records as rows, in journal order."""
     rows: list[Row] = [{} for _ in range(len(chunk))]
     for part in chunk.parts():
         here = [rows[at] for at in part.rows.tolist()]

@@ -284,7 +284,6 @@ class Selector:
 
 
 def _having(chunk: Chunk, name: str, kinds: Collection[int], values: Collection[bytes]) -> NDArray[np.bool_]:
-    """Mark rows of one of `kinds` whose field `name` has one of `values`."""
     wanted = np.zeros(len(chunk), np.bool_)
     for part in chunk.parts():
         if part.kind in kinds:
@@ -301,7 +300,6 @@ def _columns(chunk: Chunk) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def number_above(chunk: Chunk, number: RecordNumber) -> NDArray[np.bool_]:
-    """Mark rows with a greater number."""
     lease_ids, sequence_numbers = _columns(chunk)
     above: NDArray[np.bool_] = (lease_ids > number.primary_lease_id) | (
         (lease_ids == number.primary_lease_id) & (sequence_numbers > number.sequence_number)

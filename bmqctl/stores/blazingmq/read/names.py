@@ -43,7 +43,6 @@ class QueueNames:
                 )
 
     def queues(self, ops: Iterable[tuple[int, NDArray[Any]]]) -> list[Queue]:
-        """The queues and apps after `ops`, (journal offset, one scanned record) each."""
         catalog = QueueCatalog(self.partition_id, self._qlist)
         for offset, record in ops:
             catalog.feed(offset, record)
@@ -55,7 +54,6 @@ class QueueNames:
         return found is not None and self.uris.get(found.queue_key, found.uri) != found.uri
 
     def learn(self, record: QueueOpRecord) -> None:
-        """Add the QLIST entry to which `record` points, if present."""
         found = self._named_by(record)
         if found is not None:
             self._name(found.queue_key, found.uri, ((app.app_key, app.app_id) for app in found.apps))

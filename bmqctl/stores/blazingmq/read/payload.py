@@ -81,7 +81,6 @@ class PayloadReader:
         self._file.close()
 
     def columns(self) -> Derived:
-        """A message's additional columns when its payload is printed."""
         return Derived(PAYLOAD_COLUMNS, ("message_offset_dwords", "compression"), self._values, shared=False)
 
     def hex_column(self, name: str) -> Derived:

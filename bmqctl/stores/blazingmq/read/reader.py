@@ -62,7 +62,6 @@ class JournalReader:
         return self.first_record_offset + place * JOURNAL_RECORD_SIZE
 
     def read(self, place: int, count: int) -> bytes:
-        """Read the bytes of up to `count` slots."""
         return self._scan.read(self.offset_of(place), count * JOURNAL_RECORD_SIZE)
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
@@ -131,7 +130,6 @@ def load_names(journal: Path, partition_id: int, ledgers: NamedByLedgers | None 
 
 
 def _names_queues(qlist: Buffer) -> bool:
-    """Return True if QLIST has queues and no damage."""
     try:
         return bool(list(iter_qlist(qlist)))
     except FormatError:

@@ -49,7 +49,6 @@ class RecordChunk(NamedTuple):
 
     @property
     def indexes(self) -> NDArray[np.int64]:
-        """Each record's slot in the journal."""
         return np.arange(self.first, self.first + len(self.records), dtype=np.int64)
 
 
@@ -116,7 +115,6 @@ class JournalScan:
         return low
 
     def _first_record(self, start: int, end: int) -> tuple[int, Record | None]:
-        """The first sound record in slots [`start`, `end`), with its slot."""
         for found in self.chunks(start, end, PROBE_RECORDS):
             sound = np.flatnonzero(sound_kinds(found.records))
             if len(sound):

@@ -40,7 +40,6 @@ class FileSource:
         return data_end(self._descriptor)
 
     def read(self, offset: int, size: int) -> memoryview:
-        """Read `size` bytes from `offset`, or fewer at the file's end."""
         buffer = memoryview(bytearray(max(0, min(size, self.size - offset))))
         try:
             read_into(self._descriptor, buffer, offset)
@@ -51,7 +50,6 @@ class FileSource:
         return buffer
 
     def _read_around(self, buffer: memoryview, offset: int) -> None:
-        """Read all readable sectors one by one."""
         start = offset
         while start < offset + len(buffer):
             end = min((start // SECTOR_SIZE + 1) * SECTOR_SIZE, offset + len(buffer))

@@ -94,7 +94,6 @@ def find_order(journal: Source, first_record_offset: int, on_progress: Callable[
 
 
 def _runs(records: NDArray[Any], index: int, order: Order) -> Iterator[Run]:
-    """Yield the runs of a chunk whose first slot is `index`."""
     kinds = ANY_RECORD.column(records, "type")
     leases = ANY_RECORD.column(records, "primary_lease_id").astype(np.int64)
     numbers = ANY_RECORD.column(records, "sequence_number").astype(np.int64)

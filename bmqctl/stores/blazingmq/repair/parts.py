@@ -81,7 +81,6 @@ class Window:
 
 
 def iter_places(damaged: Damaged, order: Order) -> Iterator[tuple[int, bytes]]:
-    """Yield (slot, bytes) in the order of the numbers."""
     for run in order.runs:
         for start in range(run.start, run.end, CHUNK_RECORDS):
             count = min(CHUNK_RECORDS, run.end - start)

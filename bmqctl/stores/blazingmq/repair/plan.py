@@ -106,7 +106,6 @@ class Planner:
     # -- before the walk
 
     def _survey(self) -> None:
-        """Collect the queue keys that records use and create, and the primaries by lease."""
         first = self._damaged.first_record_offset
         for index in range(0, self._order.end, CHUNK_RECORDS):
             count = min(CHUNK_RECORDS, self._order.end - index)
@@ -209,7 +208,6 @@ class Planner:
                 plan.first_sync_point = place
 
     def _note_hole(self, place: int, number: RecordNumber, timestamp: int) -> None:
-        """Note a number without a record, for a queue's lost CREATION."""
         lease, sequence_number = number
         before = RecordNumber(lease, sequence_number - 1)
         if self._last is None:
@@ -394,7 +392,6 @@ class Planner:
         return found, ""
 
     def _note_data(self, found: DataRecord) -> None:
-        """Note the bytes of DATA that no kept message uses."""
         if found.offset > self._data_end:
             self._leave_data(found.offset, "no message that is kept refers to it")
         self._data_end = max(self._data_end, found.end)

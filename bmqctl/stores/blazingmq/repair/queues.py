@@ -57,7 +57,6 @@ class QueueWitnesses:
         return recorded.uri if recorded is not None else entry.uri if entry is not None else None
 
     def key_at(self, offset: int) -> bytes | None:
-        """The key of the entry at `offset` of QLIST, if readable."""
         entry = self._parse(offset)
         return None if entry is None else entry.queue_key
 

@@ -235,7 +235,6 @@ class _Repair:
         return self._report
 
     def _note_unreadable(self) -> None:
-        """Note the bytes of the damaged store that the disk fails to read."""
         for file in self._files:
             for offset, size in sorted(set(file.unreadable)):
                 self._report.left_out.append(Note(file.name, offset, size, "BYTES", "the disk cannot read them"))

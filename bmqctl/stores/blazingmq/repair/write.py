@@ -142,7 +142,6 @@ class _Writer:
         self._append(record._replace(queue_uri_record_offset_words=offset // WORD))
 
     def _add_sync_point(self) -> None:
-        """Append a sync point under the next number."""
         plan = self._plan
         lease, number = plan.last.primary_lease_id, plan.last.sequence_number + 1
         if number > SEQUENCE_NUMBER_MAX:

@@ -46,7 +46,6 @@ def draw_plot(series: Series, width: int, *, colours: bool) -> str:
 
 
 def _heights(highest: float) -> list[float]:
-    """Round values from 0 to about `highest` for an axis."""
     if highest <= 0:
         return [0.0]
     step = 10.0 ** np.floor(np.log10(max(highest, 1)))

@@ -25,7 +25,6 @@ class Series:
         self._counts: NDArray[np.int64] = np.zeros((2, 0), np.int64)
 
     def add(self, arrived_s: NDArray[Any], left_s: NDArray[Any]) -> None:
-        """Count arrived and removed messages by their times."""
         both = [np.clip(times, TIMES_MIN, TIMES_MAX) for times in (arrived_s, left_s)]
         times = np.concatenate(both)
         if len(times):
@@ -36,13 +35,11 @@ class Series:
 
     @property
     def arrivals(self) -> NDArray[np.int64]:
-        """Messages that arrived in each step."""
         row: NDArray[np.int64] = self._counts[0]
         return row
 
     @property
     def removals(self) -> NDArray[np.int64]:
-        """Messages removed in each step."""
         row: NDArray[np.int64] = self._counts[1]
         return row
 
@@ -57,7 +54,6 @@ class Series:
         return self.start_s + self.step_s * np.arange(self._counts.shape[1])
 
     def merged(self, other: Series) -> Series:
-        """The sum of both, in steps that fit both."""
         out = Series()
         for part in (self, other):
             out.step_s = max(out.step_s, part.step_s)
@@ -69,7 +65,6 @@ class Series:
         return out
 
     def _reach(self, first_s: int, last_s: int) -> None:
-        """Extend or lengthen the steps to cover these times."""
         size = self._counts.shape[1]
         if size:
             first_s, last_s = min(first_s, self.start_s), max(last_s, self.start_s + size * self.step_s - 1)

@@ -356,7 +356,6 @@ class _Partition:
                 out.queues.append(self._queue(queue, partition, outstanding))
 
     def _nameless(self, named: set[str]) -> Iterator[Queue]:
-        """Yield the queues whose keys occur only in message records."""
         for key in self._lives.queue_keys():
             if hex_of(key) not in named:
                 yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
@@ -441,7 +440,6 @@ class _Outstanding:
         self._sizes = sizes
 
     def of_queue(self, number: int | None) -> NDArray[Any]:
-        """The messages of a queue, in order of arrival."""
         if number is None:
             return self._rows[:0]
         start, end = np.searchsorted(self._queues, [number, number + 1])

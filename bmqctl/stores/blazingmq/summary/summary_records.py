@@ -115,7 +115,6 @@ class RecordCounts:
                 self._leases[lease] = LeaseSummary(lease, *run)
 
     def summary(self, scan: JournalScan, misfits: dict[str, int]) -> PartitionSummary:
-        """All counts, and the figures of the journal's file."""
         extent = scan.extent
         count = int(self._kinds[1:].sum())
         elapsed = 0 if self._since is None or self._last is None else self._last - self._since

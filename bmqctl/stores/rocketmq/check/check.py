@@ -138,7 +138,6 @@ class _LogCheck:
             self._tell("old-tail", self._old_tail, "records of an older log follow the end of this one")
 
     def _chunks(self, on_progress: Progress) -> Iterator[tuple[LogRecords, list[LogFault]]]:
-        """Yield the log's records and faults up to its end."""
         begin, size, end = self._store.begin, self._store.end - self._store.begin, self._old_tail
         scan = LogScan(self._store.log)
         for chunk in scan.chunks():

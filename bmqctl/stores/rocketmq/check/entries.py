@@ -53,7 +53,6 @@ class QueueEntries:
         return np.frombuffer(buffer, CONSUME_QUEUE_ENTRY.dtype)
 
     def at(self, numbers: Numbers) -> NDArray[Any]:
-        """Read the entries with these numbers; where a file is missing, unwritten ones."""
         low, high = int(numbers.min()), int(numbers.max())
         if high - low <= 4 * len(numbers) + CHUNK_ENTRIES:
             return self.read(low, high + 1 - low)[numbers - low]
@@ -77,7 +76,6 @@ class QueueEntries:
         return fault(code, *self.place(number), reason)
 
     def survey(self, log_begin: int) -> Survey:
-        """Look through all entries; the log begins at `log_begin`."""
         survey = Survey(end=self.queue.begin // ENTRY_BYTES)
         survey.faults += _row_faults(self.queue)
         for number, entries in self.chunks(CHUNK_ENTRIES):

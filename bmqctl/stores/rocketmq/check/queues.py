@@ -45,7 +45,6 @@ class _Queue:
     matched: list[list[int]] = field(default_factory=list)
 
     def match(self, numbers: Numbers) -> None:
-        """Note that entries have records."""
         steps = np.flatnonzero(np.diff(numbers) != 1)
         begins = numbers[np.append(0, steps + 1)]
         ends = numbers[np.append(steps, len(numbers) - 1)] + 1
@@ -130,7 +129,6 @@ class QueueCheck:
             self._compare_entries(queue, entries, rows, is_delay)
 
     def _leave(self, queue: _Queue, rows: Rows) -> None:
-        """Note records of a queue without entries."""
         if not queue.unentered:
             queue.unentered_offset = int(rows.offsets[0])
         queue.unentered += len(rows.numbers)
@@ -156,7 +154,6 @@ class QueueCheck:
                 self._note(self._log_fault("number-repeated", offset, reason))
 
     def _missing(self, queue: _Queue, entries: QueueEntries, rows: Rows) -> None:
-        """Note records that have no entry."""
         if self._may_lag and rows.numbers[0] >= queue.survey.end:
             self._leave(queue, rows)
             return
@@ -212,7 +209,6 @@ class QueueCheck:
     # -- questions of a repair
 
     def name(self, key: int) -> tuple[str, int]:
-        """The topic and the number of a queue."""
         return self._keys.queue(key)
 
     def entry_offset(self, key: int, number: int) -> int | None:
@@ -298,7 +294,6 @@ def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
 
 
 def _unmatched(queue: _Queue) -> Iterator[tuple[int, int]]:
-    """The numbers of entries for which no record has come."""
     at = queue.survey.begin
     if at is None:
         return

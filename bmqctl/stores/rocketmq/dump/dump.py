@@ -111,7 +111,6 @@ class CheckingSink:
 
 
 def make_sink(chosen: DumpFormat, stream: IO[bytes], bodies: BodyReader | None) -> LogSink:
-    """The sink of a format, which prints bodies if they are read."""
     if chosen is DumpFormat.TABLE:
         return _TableSink(bodies)
     if chosen is DumpFormat.JSON_LINE:
@@ -245,7 +244,6 @@ def _dump_single(files: Sequence[LogFile], filters: LogFilters, sink: LogSink, l
 
 
 def _first_records(files: Sequence[LogFile], offset: int) -> LogRecords | None:
-    """The records that begin at `offset`, or the next ones."""
     around = [file for file in files if file.begin <= offset < file.end]
     return next((chunk.records for chunk in LogScan(around, offset).chunks() if len(chunk.records)), None)
 

@@ -73,7 +73,6 @@ def host_text(packed: bytes) -> str:
 
 
 def rows_of(records: LogRecords, faults: Iterable[LogFault] = (), bodies: BodyReader | None = None) -> list[Row]:
-    """Records and faults as rows, in log order."""
     numbers = ("queue_id", "queue_offset", "flag", "born_ms", "body_crc")
     columns = {
         "offset": records.offsets.tolist(),

@@ -55,12 +55,10 @@ class QueueKeys:
         return self.topic(topic.encode(errors="surrogateescape")) << _QUEUE_BITS | queue_id & 0xFFFFFFFF
 
     def queue(self, key: int) -> tuple[str, int]:
-        """The topic and queue number for a key."""
         queue_id = key & 0xFFFFFFFF
         return self.topics[key >> _QUEUE_BITS], queue_id - (queue_id >> 31 << _QUEUE_BITS)
 
     def is_delay(self, keys: Numbers) -> Bits:
-        """Mark the keys of delay level queues."""
         found: Bits = keys >> _QUEUE_BITS == self._delay
         return found
 
@@ -103,7 +101,6 @@ class Rows(NamedTuple):
         return Rows(queues[wanted], numbers[wanted], offsets[wanted], sizes[wanted], codes[wanted], times[wanted])
 
     def has_codes(self, found: Numbers, is_delay: bool) -> Bits:
-        """Mark the codes of one queue's entries that match the records."""
         matches: Bits = found == self.codes
         if is_delay:
             matches = (found >= self.times) & (found <= self.times + _DELAY_MS_MAX)
@@ -130,7 +127,6 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 def sound_bodies(records: LogRecords) -> Bits:
-    """Mark the records whose bodies match their checksums."""
     data = records.data
     begins, ends = records.body_at.tolist(), (records.body_at + records.body_sizes).tolist()
     found = np.array([crc32(data[begin:end]) for begin, end in zip(begins, ends, strict=True)], np.uint32)
@@ -139,7 +135,6 @@ def sound_bodies(records: LogRecords) -> Bits:
 
 
 def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
-    """Read the columns of records, without their bodies."""
     found = _Properties(records)
     keys = _keys(records, found)
     parts = records.flags & TRANSACTION_MASK
@@ -149,7 +144,6 @@ def read_columns(records: LogRecords, queue_keys: QueueKeys) -> Columns:
 
 
 def read_rows(records: LogRecords, queue_keys: QueueKeys) -> Rows:
-    """Read the queue entries of records, in log order."""
     return _rows(records, _Properties(records), queue_keys)
 
 
@@ -177,7 +171,6 @@ def _rows(records: LogRecords, found: _Properties, queue_keys: QueueKeys) -> Row
 
 
 def _in_none(records: LogRecords) -> Bits:
-    """Mark the records without an entry in a queue of their topic."""
     parts = records.flags & TRANSACTION_MASK
     found: Bits = (parts == _PREPARED) | (parts == _ROLLBACK) | (records.flags & _BATCH != 0)
     return found

@@ -83,7 +83,6 @@ class StoreFiles(NamedTuple):
         return self.log[-1].end if self.log else 0
 
     def config(self, name: str) -> Path:
-        """The path of a file in the folder `config`."""
         return self.root / "config" / name
 
     @property

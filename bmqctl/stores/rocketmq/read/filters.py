@@ -74,7 +74,6 @@ class LogFilters:
         return [] if "" in texts else [index_key(topic, text) for topic in self.topics for text in texts]
 
     def begin(self, files: Sequence[LogFile]) -> int:
-        """The log offset at which to begin."""
         begin = files[0].begin if files else 0
         if self.offset_gt is not None:
             begin = max(begin, self.offset_gt)
@@ -90,7 +89,6 @@ class LogFilters:
         return until is not None and bool(len(records)) and int(records.stored_ms[-1]) >= until + _SLACK_MS
 
     def passes_fault(self, fault: LogFault) -> bool:
-        """Return whether a fault begins within the offset range."""
         below = self.offset_lt is None or fault.offset < self.offset_lt
         return below and (self.offset_gt is None or fault.offset > self.offset_gt)
 
@@ -108,7 +106,6 @@ class LogSelector:
 
     @property
     def places(self) -> list[int]:
-        """The offsets in the offset ids."""
         return sorted(self._places)
 
     def is_at_places(self, records: Sequence[LogRecords]) -> bool:
@@ -159,7 +156,6 @@ class LogSelector:
         return bool(known)
 
     def _at_places(self, records: LogRecords) -> list[int]:
-        """Indices of the records that offset ids name."""
         found = []
         for index in np.flatnonzero(np.isin(records.offsets, list(self._places))).tolist():
             offset = int(records.offsets[index])

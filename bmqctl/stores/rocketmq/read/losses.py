@@ -113,7 +113,6 @@ class LoggedQueues:
         self.entered_to = 0
 
     def add(self, records: LogRecords) -> None:
-        """Count records, which come in log order."""
         if len(records) and records.offsets[-1] >= self._end:
             records = records.where(records.offsets < self._end)
         rows = read_rows(records, self._keys)
@@ -159,7 +158,6 @@ class LogLosses:
         return sum(fault.size for fault in self.faults if not fault.is_loss)
 
     def lost(self, offsets: NDArray[Any], loss: Loss) -> NDArray[np.bool_]:
-        """Mark the log offsets that lie in places with this loss."""
         faults = [fault for fault in self.faults if fault.loss is loss]
         begins = np.array([fault.offset for fault in faults], np.int64)
         ends = np.array([fault.offset + fault.size for fault in faults], np.int64)

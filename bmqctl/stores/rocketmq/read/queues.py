@@ -246,7 +246,6 @@ def _place(offsets: NDArray[np.int64], sizes: NDArray[np.int64], at: int) -> tup
 
 
 def _count_codes(entries: NDArray[Any], codes: Counter[int], samples: dict[int, tuple[int, int]]) -> None:
-    """Count tag hashes, and keep one log place for each."""
     found, firsts, counts = np.unique(entries["tags_code"].astype(np.int64), return_index=True, return_counts=True)
     for code, first, count in zip(found.tolist(), firsts.tolist(), counts.tolist(), strict=True):
         codes[code] += count

@@ -88,7 +88,6 @@ class LogRecords:
 
     @property
     def ends(self) -> Numbers:
-        """The places after the records."""
         return self.starts + self.sizes
 
     @cached_property
@@ -111,7 +110,6 @@ class LogRecords:
 
     @cached_property
     def prepared_transaction_offsets(self) -> Numbers:
-        """Offsets of the half messages of the records' transactions."""
         return self._behind("prepared_transaction_offset", self._more, ">i8")
 
     @cached_property
@@ -162,7 +160,6 @@ class LogRecords:
         return bool((self.flags & (_BORN_V6 | _STORE_V6)).any())
 
     def _behind(self, name: str, more: Numbers | int, code: str) -> Numbers:
-        """A number that follows a host."""
         if isinstance(more, int):
             return self.front(name)
         return _words(self.data, self.starts + RECORD_FRONT.offset(name) + more, code)
@@ -204,7 +201,6 @@ def search(data: memoryview, offset: int, end: int, scratch: Scratch | None = No
 
 
 def _search(data: memoryview, offset: int, end: int, starts: Numbers) -> Search:
-    """The sound records among the candidates at `starts`."""
     fronts = _rows(data, starts)
     sizes = fronts["size"].astype(np.int64)
     placed = fronts["physical_offset"] == starts + offset
@@ -326,7 +322,6 @@ def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any],
 
 
 def _apart(records: LogRecords) -> LogRecords:
-    """The records that do not begin inside another."""
     ends = records.ends
     if not (records.starts[1:] < ends[:-1]).any():
         return records

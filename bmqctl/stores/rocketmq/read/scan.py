@@ -320,6 +320,5 @@ def _cause(data: memoryview, offset: int, end: int) -> str | None:
 
 
 def fault_chunk(fault: LogFault) -> LogChunk:
-    """A chunk without records."""
     data = memoryview(b"")
     return LogChunk(search(data, fault.offset, fault.offset).records, [fault], fault.offset + fault.size)

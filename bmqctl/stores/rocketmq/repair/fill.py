@@ -120,7 +120,6 @@ def _padded(record: Record, size: int) -> Record:
 
 
 def _emptied(data: bytes) -> Record:
-    """The record of a message with a damaged body, without the body."""
     record = decode_record(data)
     assert isinstance(record, Record)
     flags = record.system_flags & ~(int(SystemFlag.COMPRESSED) | _COMPRESSION_BITS)

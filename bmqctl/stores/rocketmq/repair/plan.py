@@ -313,7 +313,6 @@ class _Planner:
             yield _Missing(Lost(topic, queue_id, number), hole.low, hole.high, offset)
 
     def _allocate(self, missing: list[_Missing]) -> None:
-        """Assign each missing message a place, in queue order."""
         areas = self._plan.areas
         left = [self._room(area) for area in areas]
         last: dict[tuple[str, int], int] = {}
@@ -361,7 +360,6 @@ def _is_text(topic: bytes) -> bool:
 
 
 def _size_at(store: StoreFiles, offset: int) -> int:
-    """The size that the record at an offset states."""
     for file in store.log:
         if file.begin <= offset and offset + 4 <= file.end:
             with file.path.open("rb") as stream:

@@ -60,7 +60,6 @@ _BACKUP: Final = ".bak"
 
 
 def write_checkpoint(store: StoreFiles, out: Path, derived: Derived, end: int) -> None:
-    """Write the checkpoint of a stopped store."""
     old = read_checkpoint(store) or StoreCheckpoint(0, 0, 0, 0, 0)
     new = StoreCheckpoint(
         derived.last_ms,

@@ -29,7 +29,6 @@ _NUMBER_MAX: Final = 1 << 58
 
 
 def write_log(store: StoreFiles, plan: Plan, out: Path, file_bytes: int, on_progress: Progress) -> None:
-    """Copy the log without the plan's areas, and fill these."""
     if plan.end <= plan.begin:
         return
     begins = range(plan.begin - plan.begin % file_bytes, plan.end, file_bytes)
@@ -81,7 +80,6 @@ def _copy(store: StoreFiles, target: int, begin: int, low: int, high: int) -> No
 
 
 def _read(store: StoreFiles, low: int, high: int) -> bytes:
-    """Read the bytes between two log offsets in one file."""
     buffer = memoryview(bytearray(high - low))
     for file in store.log:
         if file.begin <= low and high <= file.end:

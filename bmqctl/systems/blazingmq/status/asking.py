@@ -54,7 +54,6 @@ class Asking(NamedTuple):
 
 
 def asking_of(reach: Reach) -> Asking:
-    """The options of queries, from those of a command."""
     credentials = None if reach.mechanism is None else Credentials(reach.mechanism, reach.data.encode())
     return Asking(reach.timeout_s, reach.authority, credentials)
 
@@ -123,7 +122,6 @@ def _ask(host: str, port: int, asking: Connects) -> dict[str, Any]:
 
 
 def problems_of(views: list[dict[str, Any]]) -> dict[str, list[int]]:
-    """Collect each problem with the nodes that see it."""
     found: dict[str, list[int]] = {}
     for each in views:
         if "error" in each:

@@ -75,14 +75,12 @@ class _Found:
         return Heard(self._nameservers, self._controllers, self._sets, self._brokers, self._refusal)
 
     def name(self, places: Places) -> None:
-        """Add addresses that were not asked yet."""
         nameservers, controllers, brokers = self._to_ask
         _add(nameservers, places.nameservers, self._nameservers, NAMESERVERS_MAX)
         _add(controllers, places.controllers, self._controllers, CONTROLLERS_MAX)
         _add(brokers, places.brokers, self._brokers, BROKERS_MAX)
 
     def has_more(self) -> bool:
-        """Return whether addresses are left to ask."""
         return any(self._to_ask)
 
     async def ask_more(self) -> None:

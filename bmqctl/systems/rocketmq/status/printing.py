@@ -98,7 +98,6 @@ def _heard(broker: Broker, wall_ms: int) -> str:
 
 
 def explanation_lines(view: View, problems: Iterable[Problem]) -> Iterator[str]:
-    """Yield each problem, followed by its remedy."""
     there = False
     for problem in problems:
         there = True

@@ -126,7 +126,6 @@ class Name(NamedTuple):
 
     @property
     def has_controller(self) -> bool:
-        """Return whether a controller knows these brokers."""
         return self.master_epoch is not None
 
 
@@ -140,12 +139,10 @@ class View(NamedTuple):
 
     @property
     def leader(self) -> str | None:
-        """The address of the leading controller, by its own word."""
         return next((each.address for each in self.controllers if each.is_leader), None)
 
 
 def view_of(heard: Heard) -> View:
-    """Assemble the answers."""
     nameservers = [_nameserver(address, answer) for address, answer in sorted(heard.nameservers.items())]
     controllers = [_controller(address, answer) for address, answer in sorted(heard.controllers.items())]
     registered = _registered(heard)
@@ -170,7 +167,6 @@ def peers_of(text: str | None) -> tuple[str, ...]:
 
 
 def number_of(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A numeric property."""
     number = read_digits(properties.get(name))
     return default if number is None else number
 
