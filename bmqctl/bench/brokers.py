@@ -83,7 +83,6 @@ def scenario_broker(scenario: Scenario, given: RunAddress | None, nodes: int) ->
 
 
 def write_domains(folder: Path, cluster: str) -> list[Path]:
-    """Write the definitions of all scenarios' domains for this cluster; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, definition in domain_files(cluster).items():

@@ -24,7 +24,6 @@ POLL_S = 0.05
 LEAD_NS = 200_000_000
 # The wait for a duplicate or late message after all acked ones have come.
 SETTLE_S = 0.2
-# The workers' interpreters start slowly on a busy machine.
 START_S = 60
 
 
@@ -129,7 +128,6 @@ class _Run:
         return tuple(ConsumerTally(plan.run, plan.source(index)) for index in worker.indexes)
 
     def await_ready(self) -> None:
-        # Each worker starts an interpreter, then connects, opens and configures.
         workers = self.plan.all_producers + self.plan.all_consumers
         timeout_s = START_S + self.plan.connect_timeout_s * 3 + workers
         deadline = time.monotonic() + timeout_s

@@ -23,7 +23,6 @@ BURST = 64
 
 
 async def await_start(seat: Seat) -> None:
-    """Sleep until the start that the coordinator announces."""
     while seat.waiting:
         await trio.sleep(POLL_S)
 

@@ -15,7 +15,6 @@ __all__ = ["POLL_S", "SHOW_EVERY", "ThreadPacer"]
 
 POLL_S = 0.01
 SHOW_EVERY = 64
-# Messages posted together without a schedule.
 BURST = 64
 BACKLOG_POLL_S = 0.0005
 

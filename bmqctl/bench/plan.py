@@ -109,7 +109,6 @@ class Plan:
         return index % self.shape.queues
 
     def consumer_uri(self, index: int) -> str:
-        """The queue of consumer `index`, with its app."""
         source = self.source(index)
         app = f"?id={self.shape.apps[source.group]}" if self.shape.apps else ""
         return self._uri(source.queue) + app

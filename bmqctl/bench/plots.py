@@ -17,7 +17,7 @@ PICTURE_SUFFIXES = (".png", ".svg")
 
 TERMINAL_ROWS = 15
 MARKERS = string.ascii_lowercase + string.ascii_uppercase + string.digits
-# Percentages from the median on, each 1/10**0.1 times as far from 100 as the previous one.
+# Each percentage is 1/10**0.1 times as far from 100 as the previous one.
 _NINES_MAX = 5
 _MARKS = ((50.0, "50"), (90.0, "90"), (99.0, "99"), (99.9, "99.9"), (99.99, "99.99"), (99.999, "99.999"))
 

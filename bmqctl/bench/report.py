@@ -75,7 +75,6 @@ _COUNTS = (
     "reordered",
     "foreign",
 )
-# Counts that are faults if above zero, and shown as such.
 _BAD = frozenset({"nacked", "unanswered", "lost"})
 _WORTH_A_LOOK = frozenset({"duplicated", "reordered", "foreign"})
 

@@ -122,7 +122,6 @@ _TTL_S = 3600
 
 
 def domain_files(cluster: str) -> dict[str, dict[str, Any]]:
-    """Definitions of all scenarios' domains in `cluster`, by the names of their files."""
     return {f"{name}.json": definition for name, definition in _definitions(cluster).items()}
 
 

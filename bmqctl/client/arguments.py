@@ -11,7 +11,6 @@ __all__ = ["INT_MAX", "LONG_MAX", "SECONDS_MAX", "check_seconds", "check_text", 
 
 INT_MAX: Final = (1 << 31) - 1
 LONG_MAX: Final = (1 << 63) - 1
-# More than thirty years.
 SECONDS_MAX: Final = 1_000_000_000
 
 

@@ -73,8 +73,7 @@ class Carrier:
         self._timeout_s = timeout_s
         self._sending = 0
         self._is_idle = False
-        # A second handle of a plain connection, for writing without a turn of the writer; and the data that it did not
-        # accept.
+        # A second handle of a plain connection, for writing without a turn of the writer; and its unwritten data.
         self._direct: socket.socket | None = None
         self._rest = b""
         self._wanted = anyio.Event()
@@ -91,7 +90,6 @@ class Carrier:
             self._wanted.set()
 
     def flush(self) -> None:
-        """Write immediately if possible; otherwise wake the writer."""
         if self._direct is None or not self._is_idle:
             self.wake()
             return
@@ -190,8 +188,8 @@ class Carrier:
             self._take_from(direct)
 
     async def _read_by_callback(self, direct: socket.socket) -> None:
-        # A task that waits for the socket resumes a turn of the loop later than a callback is called, and each wait
-        # registers the socket again: for one post and its ack that is a third of the time.
+        # A waiting task resumes a turn of the loop after a callback, and each wait registers the socket again: for one
+        # post and its ack that is a third of the time.
         import asyncio  # a program under trio starts sooner without it
 
         loop = asyncio.get_running_loop()

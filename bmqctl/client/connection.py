@@ -181,7 +181,7 @@ class Session:
         self._options = options
         self._queues: dict[QueueHandle, Queue] = {}
         self._requests: dict[QueueHandle, Waiter] = {}
-        # Queues whose opening was cancelled: close them when they are open.
+        # Their opening was cancelled: close them when they are open.
         self._unwanted: set[QueueHandle] = set()
         self._started = Waiter()
         self._stopped = anyio.Event()

@@ -100,7 +100,6 @@ class Posting(Generic[T]):
                 return f"{refused or 'the broker does not answer'}, for {patience_s:g} s"
 
     def take_acks(self, acks: list[Ack]) -> None:
-        """Handle acknowledgments; the session calls it."""
         for status, _, number, _ in acks:
             if number not in self._under_way:
                 continue
@@ -126,7 +125,6 @@ class Posting(Generic[T]):
                 await self._heard.wait()
             await self._drain_pieces()
             if self._again:
-                # There is still no room: the rest stays in line.
                 self._again.update(waiting[at:])
                 return
             self._send(number, item)
@@ -141,8 +139,7 @@ class Posting(Generic[T]):
         self._piece_size += size or 0
 
     async def _drain_pieces(self) -> None:
-        # All posts between two turns of the session's writer go out in one event: a turn for each message would cost
-        # more than the message.
+        # A turn of the session's writer for each message would cost more than the message.
         if self._piece_count >= _PIECE_COUNT or self._piece_size >= _PIECE_SIZE:
             self._piece_count = self._piece_size = 0
             await self._drain()

@@ -53,7 +53,7 @@ class Queue:
         self._buffer: deque[Content] = deque()
         self._arrival: anyio.Event | None = None
         self._turn = 0
-        # Connections so far. Confirms of messages of an earlier one wait until the message is delivered again.
+        # Connections so far. A confirm for an earlier one waits until the message is delivered again.
         self._generation = 0
         self._owed: set[bytes] = set()
         self._ending: str | None = None
@@ -154,7 +154,6 @@ class Queue:
         return guid
 
     def wake(self) -> None:
-        """Let the session write the messages handed over."""
         self._session.carrier.wake()
 
     # Consuming
@@ -252,7 +251,6 @@ class Queue:
         self._owed.add(guid)
 
     def begin_processing(self, message: Message) -> Span | None:
-        """Begin the span of a message's processing; None without tracing."""
         if self._session.spans is None:
             return None
         properties: Mapping[str, object] = {}

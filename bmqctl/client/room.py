@@ -42,7 +42,7 @@ class Room:
             if turn in self._waiting:
                 self._waiting.remove(turn)
             else:
-                # This task was called and will not post: its turn goes to the next.
+                # This task will not post: its turn goes to the next.
                 self.changed()
             raise
 

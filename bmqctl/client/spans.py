@@ -67,7 +67,6 @@ class TracedPost(Generic[A]):
         self._receiver.answered(answer)
 
     def failed(self, fault: BaseException) -> None:
-        """End the span of a post that failed beforehand."""
         self._span.end(fault=fault)
 
 

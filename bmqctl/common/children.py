@@ -26,8 +26,8 @@ COMMAND: Final = (
 )
 UNTIL_INPUT_ENDS: Final = "--until-input-ends"
 
-# Signals that a process sends to itself when its input has ended, each with the pause after it. A broker hands over to
-# others at the first SIGTERM, for which no parent waits any more, and stops at the second.
+# Each signal, with the pause after it. A broker hands over to others at the first SIGTERM, for which no parent waits
+# any more, and stops at the second.
 _ENDING: Final = ((signal.SIGTERM, 1.0), (signal.SIGTERM, 30.0), (signal.SIGKILL, 0.0))
 
 

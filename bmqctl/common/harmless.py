@@ -15,8 +15,8 @@ from typing import Any, Final
 
 __all__ = ["HarmlessStream", "csv_text", "escaped", "guard_output", "one_line", "output_fault"]
 
-# Control characters; characters that change the direction of text, are invisible or end a line; and lone surrogates, of
-# which those from 0xDC80 on stand for bytes of names.
+# Control characters; characters that change the direction of text, are invisible or end a line; and lone surrogates,
+# which from 0xDC80 on stand for bytes of names.
 _ESCAPES: Final = {
     **{code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if code != ord("\n")},
     **{

@@ -19,7 +19,7 @@ COMPILING: Final = "BMQCTL_COMPILE=1 pip install . in a checkout, with a C compi
 
 # One of the modules in packaging/compiled.toml: they are compiled together or not at all.
 _COMPILED = "formats.bmq.padding"
-# Set in the environment once the advice is printed, so that a command's child processes do not repeat it.
+# Set once the advice is printed, so that child processes do not repeat it.
 _ADVISED: Final = "BMQCTL_ADVISED_COMPILING"
 
 

@@ -20,7 +20,6 @@ _HOST: Final = "127.0.0.1"
 _FIRST_PORT = 10_240
 _PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _GENERATOR = random.SystemRandom()
-# Ports that this process has not tried in this round.
 _LEFT: list[int] = []
 # Sockets that reserve the ports returned last.
 _RESERVED: deque[socket.socket] = deque(maxlen=256)

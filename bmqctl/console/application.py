@@ -38,7 +38,7 @@ __all__ = ["ConsoleSettings", "make_application"]
 log = logging.getLogger("bmqctl.console")
 
 BODY_BYTES_MAX: Final = 4 << 20
-# Delay of the next login at the cluster after a refused one.
+# The wait for the cluster after a refused login.
 REFUSED_LOGIN_S: Final = 1.0
 # Payloads decoded at a time, each in a process of its own.
 DECODERS_MAX: Final = 2
@@ -60,7 +60,7 @@ COLUMNS: Final = Row._fields
 TOTAL: Final = "\0"
 # The second sample comes early, so that there are rates soon.
 SECOND_S: Final = 0.5
-# The pause after a look is at least this many times as long as the look, to spare the nodes.
+# The pause is at least this many times as long as the look, to spare the nodes.
 PAUSE_LOOKS: Final = 4
 
 
@@ -98,7 +98,6 @@ class Observer:
     async def overview(self, after: int) -> Overview:
         """A look after number `after`: the last one, or a new one when due. Raises `ClusterFault`."""
         if (latest := self._recent(after)) is not None:
-            # Another page may be waiting for the next look.
             return latest
         async with self._turn:
             if (latest := self._recent(after)) is not None:

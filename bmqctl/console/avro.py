@@ -59,7 +59,7 @@ def decode_input() -> None:
     try:
         text = _decoded(base64.b64decode(given["payload"]), given["schema"])
     except MemoryError:
-        # The exit code says that memory ran out, not that the payload is malformed.
+        # The exit code distinguishes this from a malformed payload.
         sys.exit(_NO_MEMORY)
     except Exception as fault:
         # The library has no common base for its errors about payloads and schemas.

@@ -41,7 +41,6 @@ _IDLE_S: Final = 5.0
 
 Place = tuple[str, int]
 
-# Nodes learned from a cluster.
 _LEARNED_MAX: Final = 64
 
 
@@ -210,7 +209,6 @@ class BlazingmqCluster:
             self._entries.learn(endpoint_parts(node["endpoint"]) for node in nodes)
 
     def _detail(self, queue: QueueUri) -> dict[str, Any]:
-        """A queue's capacity, its consumers and the reasons why they wait, from its primary."""
         answers = ask_about_queue(*self._entry(), self._connections, queue)
         internals = answers.internals
         if internals is None:
@@ -224,7 +222,6 @@ class BlazingmqCluster:
         }
 
     def _domain(self, name: str) -> dict[str, Any]:
-        """A domain's configuration and its usage, from the node that answers."""
         with self._connections.client(*self._entry()) as client:
             info = ask_for(client, f"DOMAINS DOMAIN {name} INFOS", "domainInfo")
         return {"config": str(info["configJson"]), "room": _room(info["capacityMeter"])}

@@ -66,5 +66,4 @@ class Cluster(Protocol):
         """Close its connections."""
 
 
-# Makes a cluster for a person, or for a console without a login.
 Connector = Callable[[Login | None], Cluster]

@@ -16,7 +16,6 @@ from formats.bmq.wire.properties import Property
 
 __all__ = ["contents_value", "hex_lines"]
 
-# Characters of a text that are shown.
 TEXT_CHARACTERS_MAX: Final = 256 << 10
 HEX_BYTES_MAX: Final = 16 << 10
 _LINE: Final = 16
@@ -38,7 +37,6 @@ def contents_value(contents: Contents) -> dict[str, Any]:
 
 
 def hex_lines(data: bytes) -> str:
-    """The head of data in lines of an offset, 16 bytes in hex, and the same as ASCII."""
     lines = []
     for at in range(0, min(len(data), HEX_BYTES_MAX), _LINE):
         part = data[at : at + _LINE]

@@ -19,7 +19,6 @@ _UNREACHABLE: Final = "UNREACHABLE"
 
 
 def blazingmq_map(views: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Make the map of the answers that `ask_all` returns."""
     known = [each["view"] for each in views if "view" in each]
     newest = newest_view(known)
     by_node = {view["nodeId"]: view for view in known}
@@ -100,7 +99,6 @@ def _copy(best: dict[str, Any], view: dict[str, Any] | None, is_primary: bool, n
 
 
 def rocketmq_map(view: View) -> dict[str, Any]:
-    """Make the map of a RocketMQ cluster, whose shards are names of brokers, each a master with its slaves."""
     slaves_max = max((len(each.brokers) - (each.master is not None) for each in view.names), default=0)
     clusters = sorted({each.cluster for each in view.names if each.cluster})
     brokers = sum(len(each.brokers) for each in view.names)

@@ -24,7 +24,7 @@ __all__ = ["run_console"]
 _AGAIN_S: Final = 1.0
 _AGAIN_MAX_S: Final = 60.0
 _END_S: Final = 5.0
-# The console starts after this time even if the node is not ready: then a look at it helps.
+# The console starts then even if the node is not ready: a look at it helps.
 _PATIENCE_S: Final = 20.0
 
 
@@ -60,7 +60,6 @@ class _ConsoleProcess:
         self._may_begin.set()
 
     def run(self) -> None:
-        """Start the process when it is time, and again whenever it has ended, until `end`."""
         self._may_begin.wait(_PATIENCE_S)
         wait_s = _AGAIN_S
         while not self._is_over.is_set():

@@ -34,7 +34,6 @@ from formats.bmq.wire.properties import Property, PropertyType
 __all__ = ["RocketmqCluster", "connector"]
 
 SYSTEM: Final = "RocketMQ"
-# Groups of a topic that are asked for their progress.
 GROUPS_MAX: Final = 50
 COUNT_MAX: Final = 100
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)

@@ -17,9 +17,8 @@ from starlette.types import ASGIApp
 
 __all__ = ["Certificate", "Unaccepted", "serve_console"]
 
-# Time for pending answers when the console ends.
 GRACEFUL_S = 1.0
-# Time between two lines about connections that cannot be accepted, which are retried ten times a second.
+# Between two lines about connections that cannot be accepted, which are retried ten times a second.
 _TELL_S: Final = 60.0
 
 

@@ -57,7 +57,6 @@ class Move(NamedTuple):
 
     @property
     def again(self) -> int:
-        """The number of messages that are repeated."""
         return max(0, self.before - self.after)
 
     @property
@@ -78,9 +77,7 @@ class ClusterAdministration(Protocol):
 
     def members(self, group: str) -> list[ConnectedClient]: ...
 
-    def plan_seek(self, wanted: Seek) -> list[Move]:
-        """The present effect of a seek, by queue."""
-        ...
+    def plan_seek(self, wanted: Seek) -> list[Move]: ...
 
     def seek(self, wanted: Seek) -> None:
         """Have a group, with its connected consumers, continue elsewhere."""

@@ -22,7 +22,6 @@ __all__ = ["consume", "produce"]
 
 T = TypeVar("T")
 
-# A process may have a hundred consumers that poll.
 STOP_POLL_S = 0.05
 
 
@@ -86,7 +85,6 @@ def _run_all(
 
 
 def produce(plan: Plan, seats: Sequence[Seat]) -> tuple[list[ProducerTally], str | None]:
-    """Run producers to their end. Raises `CannotStart` if one never began."""
     return _run_all(seats, lambda seat: _produce(plan, seat))
 
 
@@ -126,7 +124,6 @@ async def _produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seats: Sequence[Seat]) -> tuple[list[ConsumerTally], str | None]:
-    """Run consumers until the run stops. Raises `CannotStart` if one never began."""
     return _run_all(seats, lambda seat: _consume(plan, seat))
 
 

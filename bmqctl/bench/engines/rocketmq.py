@@ -165,7 +165,6 @@ class _Producing:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
-    """Run one producer to its end. Raises `CannotStart` if it never began."""
     producing = _Producing(plan, seat)
     fault = trio.run(_start, plan, seat, producing.prepare, producing.run)
     return producing.pacer.tally, fault
@@ -185,12 +184,10 @@ class _Consuming:
         for queue in queues_of_consumer(queues, plan.consumers, self._seat.index):
             link = await client.link_to(queue.address)
             puller = QueuePuller(link, GROUP, plan.queue, queue.queue_id, plan.connect_timeout_s)
-            # Earlier messages are not part of this run.
             await puller.seek_end()
             self._pullers.append(puller)
 
     async def run(self) -> None:
-        """Pull until the run is stopped. Raises `LinkLost` and the like."""
         fault: Exception | None = None
         async with trio.open_nursery() as nursery:
 
@@ -233,7 +230,6 @@ PULLED_MAX = 1024
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
-    """Run one consumer until the run stops. Raises `CannotStart` if it never began."""
     consuming = _Consuming(plan, seat)
     fault = trio.run(_start, plan, seat, consuming.prepare, consuming.run)
     return consuming.tally, fault

@@ -37,7 +37,6 @@ class Account:
 
     @property
     def in_flight(self) -> int:
-        """Messages that have not ended yet."""
         return self.taken - self.delivered - self.returned - self.refused.total()
 
     def as_json(self) -> dict[str, Any]:

@@ -81,9 +81,7 @@ class Keeping(Protocol):
     """The treatment of messages at their queue."""
 
     @property
-    def options(self) -> StreamOptions:
-        """The consumer's options when it opens the queue."""
-        ...
+    def options(self) -> StreamOptions: ...
 
     def wanted(self, messages: list[Message]) -> list[Message]: ...
 

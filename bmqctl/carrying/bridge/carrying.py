@@ -71,7 +71,7 @@ class Bridge:
         self._source = source
         self._destination = destination
         self._count_max = count_max
-        # True once messages of the source were left out: later ones must be, too.
+        # True once messages were left out: later ones must be, too.
         self._is_cut = False
         self._actions: deque[Action] = deque()
         self._is_acting = False

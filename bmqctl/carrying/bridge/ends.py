@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 __all__ = ["DEFAULT_GROUP", "BadBridge", "BlazingEnd", "CannotBegin", "RocketEnd", "is_topic_name"]
 
 DEFAULT_GROUP: Final = "bmqctl-bridge"
-# The characters that Apache RocketMQ accepts in a name.
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 
 

@@ -18,17 +18,17 @@ class ImpossibleForBridge(Exception):
 
 class Lane(Enum):
     EMPTY = auto()
-    READY = auto()  # messages wait, and the next batch may go as soon as the destination is connected
+    READY = auto()  # messages wait
     SENDING = auto()  # a batch is at the destination
     PAUSED = auto()  # messages must be sent again, but not immediately
-    ENDING = auto()  # the bridge was stopped, and a batch is at the destination
+    ENDING = auto()  # stopped, with a batch at the destination
     ENDED = auto()
 
 
 class LaneInput(Enum):
     TAKEN = auto()  # messages came from the source
     SENT = auto()  # the waiting messages made a batch
-    SETTLED = auto()  # the batch ended, or could not be sent as it was, and messages wait
+    SETTLED = auto()  # the batch ended, or could not be sent unchanged; messages wait
     EMPTIED = auto()  # no messages wait, and no batch is at the destination
     AGAIN = auto()  # the batch, or its rest, must be sent again later
     DUE = auto()  # the pause is over

@@ -60,7 +60,6 @@ CACHED_LENGTH_MAX: Final = 256
 
 
 def is_system_name(name: str) -> bool:
-    """Return True for a property with RocketMQ's own data about a message."""
     return name in _SYSTEM_NAMES or name.startswith(_TRANSIENT)
 
 

@@ -23,7 +23,6 @@ from formats.rocketmq.remoting.frame import Frame
 
 __all__ = ["NEW_QUEUES", "RocketDestination", "find_places", "find_topics"]
 
-# The number of queues of a new topic.
 NEW_QUEUES: Final = 4
 
 
@@ -168,7 +167,6 @@ class RocketDestination:
 
 
 async def _first_lost(links: Sequence[RemotingLink]) -> str:
-    """Wait for the end of any of the connections; return the reason."""
     reasons: list[str] = []
     async with trio.open_nursery() as nursery:
 

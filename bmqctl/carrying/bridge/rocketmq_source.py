@@ -35,7 +35,7 @@ PULLS_AHEAD: Final = 1
 # Seconds between checks of the bridge's share of queues.
 SHARE_S: Final = 2.0
 JOIN_S: Final = 0.1
-# The size of messages converted before the bridge takes them: decompressed bodies are larger than pulls.
+# See `blazingmq_ends`.
 _PORTION_BYTES: Final = 1 << 20
 # The shortest time between two commits of a queue: a commit costs as much as some messages.
 COMMIT_S: Final = 0.05
@@ -160,7 +160,6 @@ class RocketSource:
         addresses = await self._addresses(client)
         if addresses is None:
             return False
-        # Each broker gets the consumer's heartbeat, and lists the same members.
         for address in set(addresses.values()):
             await client.link_to(address)
         members = await client.consumers(self._end.group, next(iter(addresses.values())))
@@ -185,7 +184,6 @@ class RocketSource:
         return {Place(self._end.topic, each.broker_name, each.queue_id): each.address for each in queues} or None
 
     def _tell_share(self, count: int, total: int) -> None:
-        """Report the number of the bridge's own queues if it changed and is not simply all of them."""
         if (count, total) != self._told and (self._told or count != total):
             self._tell(f"{self._end}: {count} of {total} queues are this bridge's")
         self._told = count, total

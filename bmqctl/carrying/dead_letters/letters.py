@@ -43,7 +43,6 @@ class Letter(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The letter's name in its marks."""
         record = self.record
         return f"{self.group}/{self.broker}/{record.queue_id}/{record.queue_offset}/{record.stored_ms}"
 

@@ -65,7 +65,6 @@ class FindOptions:
         return _FOREVER_MS if self.until is None else max(0, round(self.until.timestamp() * 1000))
 
     def has_time(self, text: str) -> bool:
-        """Return whether a storing time, in ISO 8601, is wanted."""
         if self.since is None and self.until is None:
             return True
         at = datetime.fromisoformat(text)

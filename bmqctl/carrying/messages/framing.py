@@ -55,7 +55,6 @@ class Framer:
         return b"".join(parts)
 
     def end(self) -> bytes:
-        """The bytes after the last message."""
         return self.begin() + self._frame.end
 
     def cut(self) -> bytes:

@@ -27,7 +27,6 @@ __all__ = [
     "read_listing",
 ]
 
-# The largest inflated payload that is read, in bytes.
 INFLATED_BYTES_MAX: Final = 4 << 20
 
 _GUID: Final = re.compile(r"[0-9A-F]{32}", re.ASCII)
@@ -63,7 +62,6 @@ def list_messages(connect: Callable[[], AdminClient], uri: str, offset: int, cou
 
 
 def list_command(uri: str, offset: int, count: int) -> str:
-    """The command that lists a queue's messages, or those that an app has yet to confirm."""
     queue = parse_uri(uri)
     app = f" {queue.app_id}" if queue.app_id else ""
     where = f"DOMAINS DOMAIN {queue.qualified_domain} QUEUE {queue.queue}"

@@ -137,7 +137,7 @@ class Run:
         self._options = options
         self._on_progress = on_progress
         self._reading = trio.CancelScope()
-        # Posted and unanswered messages, in order.
+        # In order.
         self._unanswered: deque[tuple[int, Awaitable[object]]] = deque()
         self._change = trio.Event()
         # The time of the last answer, or of posting the first unanswered message.

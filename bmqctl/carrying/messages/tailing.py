@@ -20,7 +20,6 @@ from bmqctl.common.nurseries import open_nursery
 __all__ = ["Feed", "Outcome", "Sink", "Tail", "TailOptions", "tail"]
 
 _UNCONFIRMED_MAX: Final = 1000
-# Messages shown at a time.
 _PIECE: Final = 256
 
 Tell = Callable[[str], None]

@@ -28,7 +28,6 @@ _GROUP: Final = "bmqctl-find"
 _PULLED_MAX: Final = 256
 # Brokers return no more messages of a key.
 _KEY_MESSAGES_MAX: Final = 64
-# Answers without messages that end a queue.
 _EMPTY_MAX: Final = 3
 
 

@@ -67,7 +67,6 @@ def for_other_topic(more: Mapping[str, str] = MappingProxyType({})) -> MakeOfRec
         properties = {UNIQUE_KEY: found.get(UNIQUE_KEY) or ids.next(), **kept, **more}
         # Decoded texts have no separators, except 0x01 in values, which the original accepts.
         encoded = "".join(f"{name}\x01{text}\x02" for name, text in properties.items()).encode()
-        # The body stays as it is, compressed or not.
         body, flags = stored_body_of(record)
         plain = message_for_topic(record.flag, body, encoded)
         made = CompressedMessage(plain.flag, plain.body, plain.properties, flags) if flags else plain

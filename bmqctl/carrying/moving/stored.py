@@ -31,7 +31,6 @@ __all__ = ["EVERYTHING", "Part", "Selection", "StoredSource", "find_parts", "sel
 _PULLED_MAX: Final = 1024
 # Brokers require the name of a group in each pull.
 _GROUP: Final = "bmqctl-copy"
-# Permanent refusals.
 _FINAL: Final = frozenset({ResponseCode.SUBSCRIPTION_PARSE_FAILED, ResponseCode.NO_PERMISSION})
 
 
@@ -191,6 +190,6 @@ class StoredSource:
             bridge.is_source_away = puller.offset <= part.offset and not records
             part.offset = max(part.offset, puller.offset)
             if self._selection == EVERYTHING:
-                # Each offset of a queue has a message: those that the broker skips were deleted, or are damaged.
+                # Each offset of a queue has a message: the broker skips deleted and damaged ones.
                 read = sum(each.queue_offset < part.end for each in records)
                 bridge.account.missing += min(part.offset, part.end) - before - read

@@ -273,7 +273,6 @@ class _LogWalk:
         return entries
 
     def _topics(self, records: LogRecords) -> list[str]:
-        """The topics of messages that pass the filters, and "" for the others."""
         names = [topic.decode(errors="replace") for topic in records.topics()]
         self.seen.update(names)
         wanted = set(self._selector.select(records).offsets.tolist())
@@ -299,7 +298,6 @@ class _LogWalk:
                 topics[index] = ""
 
     def _add_delayed(self, records: LogRecords, names: list[str], topics: list[str]) -> None:
-        """Enter the topics of delayed messages, where known."""
         filters = self._selection.filters
         wanted = set(self._delayed.select(records).offsets.tolist())
         queue_ids, queue_offsets = records.front("queue_id").tolist(), records.front("queue_offset").tolist()

@@ -82,7 +82,6 @@ def for_rocketmq(message: Stored, unique_id: str) -> BatchMessage:
 
 
 def _copied(message: StoredRecord, unique_id: str) -> BatchMessage:
-    """The application's part of a RocketMQ message; existing marks stay."""
     record = message.record
     found = decode_properties(record.properties)
     kept = {name: text for name, text in found.items() if name and text and not is_system_name(name)}

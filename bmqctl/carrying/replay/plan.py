@@ -143,7 +143,6 @@ _FIELDS = {Role.CONFIRMED: "confirmed", Role.AUTOMATIC: "automatic", Role.PURGED
 
 
 def _did(messages: NDArray[Any], app: int | None, role: Role, beyond: Beyond) -> NDArray[np.bool_]:
-    """Mark the messages that have the app in `role`; none if `app` is None, for an app without records."""
     if app is None:
         return np.zeros(len(messages), np.bool_)
     if app < BITS:
@@ -286,7 +285,6 @@ def make_plan(
 def _open_sources(
     journals: list[Path], stack: ExitStack, ends: Mapping[str, int] | None
 ) -> tuple[list[MessageSource], dict[str, str]]:
-    """Open the readable journals; return with them the reasons for the others, by file name."""
     sources: list[MessageSource] = []
     left_out: dict[str, str] = {}
     for path in journals:

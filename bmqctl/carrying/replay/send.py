@@ -198,7 +198,6 @@ class _PlanSource:
         self._bytes = 0
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Hand out all messages, and stop the bridge when all are answered."""
         await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
@@ -233,7 +232,6 @@ class _PlanSource:
         self._take(bridge, lanes)
 
     def _take(self, bridge: Bridge, lanes: dict[int, list[CarriedMessage]]) -> dict[int, list[CarriedMessage]]:
-        """Give the bridge the messages read; return an empty rest."""
         for lane, items in lanes.items():
             bridge.take(lane, items)
         return {}

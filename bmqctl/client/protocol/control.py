@@ -111,17 +111,16 @@ class Requests:
         # lost one's requests.
         self._pending: dict[int, _Pending] = {}
         self._connected = True
-        # Openings and configurations that wait for a connection, and configurations to be repeated by reopening.
+        # Waiting for a connection, and configurations that reopening repeats.
         self._unsent: list[_Pending] = []
         self._configuring: list[_Pending] = []
         self.reopening = 0
-        # The reason why the connection is unusable: after some timeouts the state of the broker is unknown.
+        # The reason why the connection is unusable: after some timeouts the broker's state is unknown.
         self.broken = ""
-        # Openings that timed out: if the broker still grants them, it gets a request to close them.
+        # Timed-out openings: if the broker still grants one, it is asked to close it.
         self._late: dict[int, QueueHandle] = {}
         self._queues: list[QueueHandle] = []
         self._next_sub_ids: dict[str, int] = {}
-        # The queue of each subscription id.
         self.subscriptions: dict[int, QueueHandle] = {}
         self.disconnected = False
 
@@ -170,7 +169,6 @@ class Requests:
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
 
     def writer(self, queue_id: int) -> QueueHandle | None:
-        """The queue to which this session posts with `queue_id`, or None."""
         return next((queue for queue in self._queues if queue.queue_id == queue_id and queue.write), None)
 
     # Input from the broker and the clock
@@ -309,7 +307,6 @@ class Requests:
     def _failed(self, pending: _Pending, status: Status, how: QueueInput, now_ns: int) -> Iterator[Event]:
         queue = pending.queue
         if queue is None:
-            # Nothing is left to request from this broker.
             self.disconnected = True
             return
         match pending.purpose:
@@ -337,7 +334,6 @@ class Requests:
                 queue.state = step(QUEUE_TABLE, queue.state, how)
                 self._ask_close(queue, _Purpose.CLOSE, now_ns)
             case _Purpose.STOP_STREAM | _Purpose.CLOSE:
-                # A queue that cannot be closed is not usable either.
                 self._forget(queue, how)
                 yield Refused(queue, status)
             case _Purpose.ABANDON if queue.state is Queue.CLOSING:
@@ -440,7 +436,6 @@ class Requests:
         self._drop_subscriptions(queue, self._subscription_id + 1)
 
     def _take_configuring(self, queue: QueueHandle) -> list[_Pending]:
-        """Take the configurations to report as done once `queue` has been reopened."""
         taken = [pending for pending in self._configuring if pending.queue is queue]
         self._configuring = [pending for pending in self._configuring if pending.queue is not queue]
         return taken

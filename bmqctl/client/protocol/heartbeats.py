@@ -39,7 +39,6 @@ class Heartbeats:
         self._next_ns = now_ns + self._interval_ns
 
     def stop(self) -> None:
-        """Stop checking, without a connection."""
         self._interval_ns = 0
 
     @property

@@ -67,7 +67,7 @@ from formats.schema import Buffer
 __all__ = ["Machine", "MachineOptions", "Unusable"]
 
 _CONFIRM_BATCH: Final = 65536
-# Messages confirmed together; an event is closed at its size, and may exceed that by no more than these.
+# An event is closed at its size, and may exceed that by no more than these.
 _CONFIRM_PIECE: Final = 4096
 _SESSION_NUMBERS: Final = count(1)
 _EXPIRY_INTERVAL_NS: Final = 500_000_000
@@ -102,11 +102,11 @@ class Machine:
         self._session_number = next(_SESSION_NUMBERS)
         self.last_fault = ""
         self._was_started = False
-        # Unacked messages by GUID, in the order of posting; held back until queues are reopened.
+        # By GUID, in the order of posting; held back until queues are reopened.
         self._posted: dict[bytes, Posted] = {}
         self._holding = False
         self._next_expiry_ns = 0
-        # Input: the received part of an incomplete event, and the number of bytes needed.
+        # The received part of an incomplete event, and the number of bytes needed.
         self._chunks: list[bytes] = []
         self._held = 0
         self._needed = EVENT_HEADER_SIZE
@@ -236,7 +236,6 @@ class Machine:
         return len(self._out.data)
 
     def data_to_send(self) -> bytearray:
-        """Take all bytes to be written."""
         return self._out.take()
 
     @property
@@ -315,7 +314,6 @@ class Machine:
         if self.state is Session.RECONNECTING:
             return []
         self.state = step(SESSION_TABLE, self.state, SessionInput.CUT)
-        # Unacked messages are sent again when the queues are reopened.
         self._holding = self._was_started
         self._out.clear()
         self._chunks.clear()
@@ -380,7 +378,6 @@ class Machine:
         subscriptions = self._requests.subscriptions
         batches: dict[QueueHandle, list[Message]] = {}
         while start < end:
-            # Nearly all messages of an event are for one subscription.
             messages, start = pushes_to_one(data, start, end, Message)
             if not messages:
                 self._take_other_pushes(memoryview(data), start, end, batches)
@@ -437,7 +434,6 @@ class Machine:
                 events += self._restore()
 
     def _restore(self) -> list[Event]:
-        """Send unacked messages again, once all possible queues are reopened."""
         self._holding = False
         for guid, each in list(self._posted.items()):
             append_put(

@@ -17,8 +17,8 @@ from formats.schema import Buffer
 
 __all__ = ["Message", "Properties", "encode_data", "subscription_ids"]
 
-# By name, with the types that the official SDK gives to Python's values, or with explicit types; or an area in the
-# newer encoding, without a schema.
+# By name, with the types that the official SDK gives to Python's values; with explicit types; or an area in the newer
+# encoding, without a schema.
 Properties = Mapping[str, PropertyValue] | Sequence[Property] | bytes
 
 # The newer encoding without a schema id: each message's properties are read on their own.
@@ -93,7 +93,6 @@ class Message(_Fields):
         return self.properties_of(self.split())
 
     def split(self) -> ApplicationData:
-        """Separate the encoded properties from the payload, which is decompressed."""
         has_properties = bool(self.flags & _HAS_PROPERTIES)
         return split_application_data(memoryview(self.data), has_properties, self.schema_id, self.compression)
 
@@ -130,7 +129,6 @@ def _typed(properties: Mapping[str, PropertyValue] | Sequence[Property]) -> Sequ
 
 
 def subscription_ids(options: memoryview) -> Sequence[int]:
-    """The ids of the client's subscriptions for which a pushed message is."""
     if len(options) == 8:
         header, subscription_id = _two_words(options)
         if header == _ONE_ID:

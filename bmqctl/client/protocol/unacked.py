@@ -30,7 +30,6 @@ class Posted(NamedTuple):
 
 
 def nack(posted: dict[bytes, Posted], which: Callable[[Posted], bool]) -> list[Ack]:
-    """Remove the messages that `which` selects; return nacks for them."""
     taken = {guid: each for guid, each in posted.items() if which(each)}
     for guid in taken:
         del posted[guid]

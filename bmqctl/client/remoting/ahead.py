@@ -47,7 +47,6 @@ class PullsAhead:
         self._depth = depth
         self._asked: deque[_Asked] = deque()
         self._each = USUAL
-        # The end of the queue, by the newest answer.
         self._end = 0
 
     async def next_records(self, messages_max: int) -> list[Record]:

@@ -41,9 +41,7 @@ from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC
 __all__ = ["PLAIN", "QUEUES_MAX", "Client", "Queue", "RequestRefused", "Security"]
 
 HEARTBEAT_INTERVAL_S = 30.0
-# Seconds between queries of the nameserver for a new topic.
 ROUTE_POLL_S = 0.1
-# The topic whose settings a new one takes, where it has none of its own.
 
 _BOTH: Final = Permission.READ | Permission.WRITE
 

@@ -36,8 +36,7 @@ M = TypeVar("M", bound="_Stored")
 
 # How long the broker may hold a pull without messages.
 SUSPEND_MS: Final = 15_000
-# The pause after an answer without messages that names the requested offset. Brokers hold such pulls; one that does not
-# would be asked endlessly.
+# Brokers hold pulls without messages; one that does not would be asked endlessly.
 _IDLE_PAUSE_S: Final = 0.1
 
 _record_size = struct.Struct(">I").unpack_from
@@ -54,7 +53,6 @@ class _PullFlag(IntFlag):
 _FLAGS: Final = int(_PullFlag.COMMIT_OFFSET | _PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION)
 _FLAGS_WITHOUT_COMMIT: Final = str(int(_PullFlag.SUSPEND | _PullFlag.SUBSCRIPTION))
 _FLAGS_AT_ONCE: Final = str(int(_PullFlag.SUBSCRIPTION))
-# There may be messages at the offset that the answer names.
 _GO_ON: Final = frozenset(
     {ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED}
 )

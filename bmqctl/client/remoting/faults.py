@@ -37,7 +37,6 @@ def check_answer(what: str, answer: Frame) -> None:
         raise RequestRefused(what, answer)
 
 
-# After one of these, the request may be tried again.
 FAULTS: Final = (OSError, LinkLost, NoAnswer, RequestRefused, FormatError)
 
 

@@ -28,7 +28,7 @@ TICK_S = 0.25
 SECOND_NS = 1_000_000_000
 WATERMARK_BYTES = 4 << 20
 
-# Called with the answer to a request, or with the reason why there is none.
+# Gets the answer, or the reason why there is none.
 OnAnswer = Callable[[Frame | str], None]
 
 
@@ -100,7 +100,6 @@ class RemotingLink:
         return answer
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: Buffer = b"") -> None:
-        """Send a one-way request. Raises `LinkLost` if the connection is over."""
         self.check()
         if self._keys is not None:
             fields = _signed(fields, body, self._keys)

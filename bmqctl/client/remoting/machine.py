@@ -86,7 +86,6 @@ class Machine(Generic[C]):
         self._encoding = encoding
         self._bytes_max = bytes_max
         self._opaque = 0
-        # By the number of the request.
         self._waiting: dict[int, C] = {}
         # Deadline and number; an answered request's entry stays until it comes to the front.
         self._deadlines: list[tuple[int, int]] = []

@@ -54,7 +54,6 @@ class Sender:
         self._ids = UniqueIds()
 
     def message(self, queue_id: int, born_ms: int) -> dict[str, str]:
-        """Make the header of a message, whose body is the frame's."""
         properties = f"{UNIQUE_KEY}\x01{self._ids.next()}\x02{WAIT}\x01true\x02"
         return {**self._fields, "e": str(queue_id), "g": str(born_ms), "i": properties}
 

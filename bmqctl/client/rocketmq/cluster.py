@@ -52,7 +52,6 @@ class Cluster:
         self.client_id = new_client_id()
         self.changed: dict[str, Callable[[], None]] = {}
         self.consumers: dict[str, ConsumerData] = {}
-        # The number of producers of each group.
         self.producers: dict[str, int] = {}
         self._options = options
         self._group = group

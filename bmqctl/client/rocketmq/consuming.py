@@ -39,7 +39,6 @@ COMMIT_S: Final = 1.0
 CLOSE_S: Final = 5.0
 _PULLED_MAX: Final = 32
 _TURN: Final = 64
-# Permanent refusals.
 _FATAL: Final = frozenset(
     {
         ResponseCode.SUBSCRIPTION_PARSE_FAILED,
@@ -243,7 +242,6 @@ class Consumer:
             if refusal is not None:
                 raise refusal
         except BaseException:
-            # Brokers that know this member would keep queues for it.
             self._is_over.set()
             await self.close()
             raise
@@ -262,7 +260,6 @@ class Consumer:
             self._is_over.set()
 
     def look_again(self) -> None:
-        """Determine again which queues this member has."""
         self._look.set()
 
     async def close(self) -> None:

@@ -32,7 +32,7 @@ _BATCH_SIZE: Final = 512 << 10
 # Bytes for a frame's header besides the properties.
 _HEADER_SIZE: Final = 64 << 10
 _SECOND_NS: Final = 1_000_000_000
-# Times for which a failed broker is avoided if there is another, and one of its queues is left alone.
+# For a failed broker if there is another, and for one of its queues.
 _AVOID_NS: Final = 2 * _SECOND_NS
 _PAUSE_NS: Final = _SECOND_NS // 5
 
@@ -224,7 +224,6 @@ class Outbox:
         self._asked: dict[Item, None] = {}
         self._is_over = False
         self._avoided: dict[str, int] = {}
-        # Brokers that refuse the topic's messages.
         self._refused: set[str] = set()
         self._last_reason = "no broker has answered"
 

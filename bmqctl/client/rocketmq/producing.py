@@ -48,7 +48,6 @@ _SENT = codec_of(SendMessageResponse)
 _SECOND_NS: Final = 1_000_000_000
 # Messages posted to a batch between two turns of other tasks.
 _TURN: Final = 128
-# The limit of the random number that chooses the first queue.
 _TURNS: Final = 1 << 31
 
 
@@ -336,7 +335,6 @@ class Producer:
         return await link.call(RequestCode.SEND_BATCH_MESSAGE, fields, self._cluster.timeout_s, body)
 
     async def look_again(self) -> None:
-        """Ask for the topic's queues again, unless that is in progress."""
         if self._is_looking:
             return
         self._is_looking = True

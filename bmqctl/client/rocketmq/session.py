@@ -93,7 +93,7 @@ async def connect(
     check_spans(tracing)
     options = ClusterOptions(timeout_s, _context(tls), keys, tracing)
     async with open_task_group() as outer:
-        # The session must be ended on its connections: cancellation from outside does not reach its tasks.
+        # Cancellation from outside must not reach the tasks: ending the session needs its connections.
         inner, scope = await outer.start(_run_tasks)
         cluster = Cluster(nameservers, options, inner)
         session = Session(cluster, SessionOptions(window, buffer_size, retry_s))
@@ -134,7 +134,6 @@ class Session:
         self._options = options
         self._producers: list[Producer] = []
         self._consumers: dict[str, Consumer | SimpleConsumer] = {}
-        # Groups being joined.
         self._joining: set[str] = set()
         self._is_ended = False
 

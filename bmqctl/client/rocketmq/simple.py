@@ -357,12 +357,10 @@ class SimpleConsumer:
             if refusal is not None:
                 raise refusal
         except BaseException:
-            # Brokers may know this member.
             await self.close()
             raise
 
     def look_again(self) -> None:
-        """Ask for the topic's brokers again before the next request."""
         self._is_stale = True
 
     async def close(self) -> None:

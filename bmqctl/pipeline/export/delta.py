@@ -52,7 +52,6 @@ def live_files(output: Output, table: str) -> set[str]:
 
 
 def spark_schema_json(schema: pa.Schema, partitions: Partitions) -> dict[str, Any]:
-    """Convert the columns of files and of their directories to Spark's form of a schema."""
     fields = json.loads(from_arrow_schema(schema).json())["fields"]
     fields += [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in partitions]
     return {"type": "struct", "fields": [{**field, "nullable": True} for field in fields]}
@@ -87,7 +86,6 @@ def log_entry(
             "createdTime": now_ms,
         }
         actions.append({"metaData": metadata})
-    # Identifies this run to readers of the log, Delta's own included.
     actions.append({"txn": {"appId": f"bmqctl-{app[0]}", "version": app[1], "lastUpdated": now_ms}})
     actions += [{"remove": _remove(table, file, now_ms)} for file in removed]
     actions += [{"add": _add(table, file, now_ms)} for file in added]

@@ -243,7 +243,7 @@ def export_store(context: SparkContext, plan: ExportPlan, *, on_progress: OnProg
     with plan.output.locked():
         on_progress("reading the existing export", 0, 0)
         settle(plan.output)
-        # Another export may have ended since the plan was made, and may have read further.
+        # Another export may have run since the plan was made.
         earlier = read_manifest(plan.output)
         _check_place(plan.request, plan.subject, plan.output, earlier)
         if earlier is not None and plan.request.since_last:

@@ -26,7 +26,6 @@ def subject_of_export(manifest: Manifest) -> Subject:
 
 
 def exported_table(session: SparkSession, output: Output, manifest: Manifest, table: str) -> DataFrame:
-    """The rows in the files that the manifest names, with the columns of the store's table."""
     schema = from_arrow_schema(subject_of_export(manifest).schema(table))
     paths = [_literal(output.url(file.path)) for file in manifest.tables[table].files]
     if not paths:

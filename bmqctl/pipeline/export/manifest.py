@@ -107,7 +107,6 @@ class Manifest:
     brokers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Convert to JSON, with totals of each table for people."""
         content = asdict(self)
         content["positions"] = {partition: number._asdict() for partition, number in self.positions.items()}
         for name, table in self.tables.items():

@@ -222,7 +222,6 @@ class _Verification:
                 self._compare_rows(name, unlike, floors)
 
     def _floors(self, partitions: Iterable[PartitionExtent]) -> dict[int, tuple[int, int] | None]:
-        """The number from which on the store has all records, for each partition or log."""
         if self.subject.brokers:
             return {each.partition_id: None if each.first is None else (0, each.first[1]) for each in partitions}
         journals: dict[int, set[str]] = {}

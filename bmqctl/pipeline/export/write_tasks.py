@@ -41,8 +41,8 @@ PENDING = (MessageOutcome.OUTSTANDING, MessageOutcome.PARTIALLY_CONFIRMED)
 REMOVED = "removed"
 """The outcome of a message that left the store before it could be read again; the files do not show how."""
 
-# Columns outside a row's content: positions in files, which a rollover changes, names of brokers' folders, and epochs,
-# which are lost when files of the log are deleted.
+# Positions in files, which a rollover changes, names of brokers' folders, and epochs, which are lost with files of the
+# log.
 _PLACES = frozenset(
     {
         "offset",

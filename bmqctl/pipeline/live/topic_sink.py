@@ -159,12 +159,10 @@ class _Task:
 
     @property
     def window(self) -> int:
-        """The limit of unacknowledged messages."""
         return self._rows.options.window
 
     async def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         first = 0
-        # The next batch may take long.
         while not self.fault and (batch := await trio.to_thread.run_sync(next, batches, None)) is not None:
             rows = list(self._rows.of(batch, first))
             first += batch.num_rows
@@ -236,7 +234,6 @@ class _BatchSource:
         self._bytes = 0
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Hand out all rows as there is room."""
         await run_to_end(bridge, task_status, self._hand_out)
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:

@@ -191,7 +191,6 @@ class _Making:
         arrivals: dict[tuple[str, str], list[int]] = {}
         sizes: dict[tuple[str, str], list[int]] = {}
         for topic, kind, bucket, messages, body_bytes, log_bytes in counts.collect():
-            # A message without a time counts from the start.
             arrivals.setdefault((topic, kind), [0] * time.bucket_count)[bucket or 0] += messages
             size = sizes.setdefault((topic, kind), [0, 0])
             size[0] += body_bytes
@@ -262,7 +261,6 @@ class _Making:
         ]
 
     def _waiting(self, progress: DataFrame, time: TimeLine) -> dict[tuple[str, str], list[int]]:
-        """Messages waiting for each group and topic, by the end of each bucket."""
         following = f.greatest(f.coalesce("offset", f.lit(0)), f.coalesce("min_offset", f.lit(0))).alias("following")
         late = progress.where("lag > 0").select("broker", "group", "topic", "queue_id", following)
         waiting = self.messages.join(f.broadcast(late), ["broker", "topic", "queue_id"])

@@ -90,7 +90,6 @@ def _sections(report: LogReport) -> list[str]:
 
 
 def _style() -> str:
-    """The style of the page about queues."""
     page = files("bmqctl.pipeline.report").joinpath("report_page.html").read_text()
     return page.partition("<style>")[2].partition("</style>")[0]
 

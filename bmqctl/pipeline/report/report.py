@@ -67,7 +67,6 @@ def account_of(context: SparkContext, request: ReportRequest, on_progress: OnPro
 
 
 def loss_notes(account: Account) -> list[str]:
-    """A note on the damaged or missing parts of the store, if there are any."""
     return [] if account.is_sound else [f"The numbers lack what cannot be read of the store: {account.words()}."]
 
 

@@ -131,7 +131,6 @@ class Plot:
 
 
 def plots(report: Report) -> dict[str, Plot]:
-    """Make all plots, by the names of their places on the page."""
     return {
         "throughput": _throughput(report),
         "backlog": _backlog(report),
@@ -194,7 +193,6 @@ def _empty(text: str) -> Plot:
 
 
 def _line(report: Report, values: Sequence[float], **settings: Any) -> go.Scatter:
-    """Draw a line over the report's time; a single moment is a point."""
     return go.Scatter(
         x0=report.from_s * 1000,
         dx=report.bucket_s * 1000,

@@ -158,7 +158,6 @@ def _read(path: Path, size: int) -> bytes:
 
 
 def _epochs(data: bytes) -> tuple[EpochEntry, ...]:
-    """The epochs in a file; none if it is missing or damaged."""
     try:
         return tuple(decode_epochs(data))
     except FormatError:

@@ -143,7 +143,6 @@ def _splits(broker: Broker, first: int, end: int, options: ReadOptions) -> list[
 
 
 def _runs(broker: Broker) -> list[tuple[int, int]]:
-    """The ranges of offsets for which some log has files, adjacent ones joined."""
     runs: list[tuple[int, int]] = []
     for file in sorted((file for log in broker.logs for file in log.files), key=lambda file: file.begin):
         if runs and file.begin <= runs[-1][1]:
@@ -161,7 +160,6 @@ def _record_bytes(log: ReplicaLog) -> int:
 
 
 def _is_written(log: ReplicaLog, begin: int, end: int) -> bool:
-    """Return whether some file has anything but holes in the range."""
     for file in log.over(begin, end).files:
         try:
             descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -87,7 +87,7 @@ def _at_once(records: LogRecords) -> Items | None:
     values = _texts(flat[~(is_name | is_separator)], lengths[1::2] - 1)
     offsets = np.zeros(len(sizes) + 1, np.int32)
     offsets[1:] = np.searchsorted(places[1::2], ends)
-    # If a record has a name twice, the last value counts.
+    # Of a repeated name, the last value counts.
     owners = np.repeat(np.arange(len(sizes), dtype=np.int64), np.diff(offsets))
     pairs = np.sort(owners * max(1, len(names.dictionary)) + names.indices.to_numpy())
     if (pairs[1:] == pairs[:-1]).any():
@@ -100,7 +100,6 @@ def _texts(content: NDArray[np.uint8], lengths: NDArray[Any]) -> pa.Array:
 
 
 def _terminated(records: LogRecords) -> tuple[bytes, NDArray[Any]]:
-    """The properties of all records, each ended by a separator, and the end of each record's."""
     at, sizes = records.properties_at, records.property_sizes
     source = np.frombuffer(records.data, np.uint8)
     last = source[np.maximum(at + sizes - 1, 0)] if len(source) else np.zeros(len(at), np.uint8)

@@ -99,7 +99,6 @@ class PayloadRows:
             yield self._batch(records.where(slice(start, None)), found)
 
     def _payload(self, records: LogRecords, number: int, body: memoryview, flags: int, crc: int) -> bytes | str:
-        """The body as sent, or the reason for its absence."""
         try:
             if body_crc(body) != crc:
                 whole = self._elsewhere(int(records.offsets[number]), int(records.sizes[number]), crc)

@@ -117,7 +117,6 @@ def read_range(
 
 
 def _by_files(logs: Sequence[ReplicaLog], begin: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the parts of a range, and whether no file has them."""
     at = begin
     for file in sorted((file for log in logs for file in log.files), key=lambda file: file.begin):
         if at < min(file.begin, end):

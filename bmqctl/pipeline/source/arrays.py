@@ -25,7 +25,6 @@ __all__ = [
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 TIMESTAMP_MAX_S = 253_402_300_799  # the end of year 9999: Spark's maximum
 
-# Two characters for each byte.
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 
 

@@ -194,7 +194,7 @@ def _merge(partition_id: int, journals: list[Journal]) -> MergedPartition:
     if len(journals) == 1:
         count = journals[0].record_count
         return MergedPartition(partition_id, tuple(journals), (Segment(0, 0, count, 0),) if count else ())
-    # The longest first: its records need not be searched in the others.
+    # The longest first, which needs no search in the others.
     journals = sorted(journals, key=lambda journal: -journal.record_count)
     runs = [_runs(journal) for journal in journals]
     leases = np.unique(np.concatenate([each["lease"] for each in runs]))
@@ -240,7 +240,6 @@ def _runs(journal: Journal) -> NDArray[Any]:
 
 
 def _spans(taken: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Starts and ends of the numbers in `taken`, sorted, with neighbours joined."""
     ends = np.maximum.accumulate(taken["end"])
     first = np.ones(len(taken), np.bool_)
     first[1:] = taken["start"][1:] > ends[:-1]

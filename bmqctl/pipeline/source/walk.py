@@ -103,7 +103,6 @@ def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, b
 
 
 def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
-    """The keys of the queues in `bounds`; None for all queues."""
     if bounds.queue_uris is None and bounds.queue_keys is None:
         return None
     keys = {key for key, uri in names.uris.items() if bounds.queue_uris is None or uri in bounds.queue_uris}

@@ -49,7 +49,7 @@ _CONNECT_TIMEOUT_S = 5
 _REASON_LINES = 400
 # Spark's class path has 280 files, all of them open.
 _DESCRIPTORS_MIN = 512
-# The beginnings of Py4J's and Spark's messages about a failed call and a failed task.
+# The beginnings of Py4J's and Spark's error messages.
 _CALL = "An error occurred while calling "
 _FAILED_TASK = "most recent failure: Lost task "
 Result = TypeVar("Result", covariant=True)
@@ -190,7 +190,7 @@ def _command(where: Where, work: Path) -> tuple[list[str], dict[str, str]]:
         settings.insert(0, f"spark.executorEnv.PYTHONPATH={SHIPPED_AS}")
     for setting in settings:
         command += ["--conf", setting]
-    # Python searches the script's folder first, and must not find our modules there under short names.
+    # Python searches the script's folder first, and must not find our modules there.
     main = shutil.copy(_package(OUR_PACKAGES[0]) / "pipeline" / "spark" / "submitted.py", work)
     return [*command, str(main), str(work / "job"), str(work / "result")], environment
 
@@ -211,7 +211,6 @@ def _zip_code(target: Path) -> None:
 
 
 def _pack(target: Path) -> None:
-    """Pack the installed files of the packages that executors need, as in site-packages."""
     with tarfile.open(target, "w:gz", compresslevel=1) as archive:
         for name in SHIPPED:
             for file in files_of(name) or ():

@@ -26,9 +26,9 @@ __all__ = ["QUICK", "local_context", "local_session", "open_session"]
 
 STOP_TIMEOUT_S = 10
 
-# For jobs of seconds: the optimizing compiler and the parallel collector would cost more time than they save. Without
-# the optimizing compiler the code cache defaults to 48 MB. Spark compiles code for each plan; some hundred plans fill
-# that, the JVM stops compiling, and tasks end with UnknownReason.
+# For jobs of seconds the optimizing compiler and the parallel collector cost more time than they save. Without that
+# compiler the code cache defaults to 48 MB, which the code of some hundred plans fills: the JVM stops compiling, and
+# tasks end with UnknownReason.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 
 # Errors are raised as exceptions, so logging would repeat them. The gateway to Python is named because Spark otherwise
@@ -95,7 +95,6 @@ def local_context(
             "SPARK_HOME": str(spark_home),
             "SPARK_CONF_DIR": str(conf),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            # Executors must run the same Python with the same packages.
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }

@@ -200,7 +200,6 @@ class StoreBuilder:
         return self._create_queue(partition, QueueOpLine(queue_uri=line.queue_uri, queue_key=line.queue_key), None)
 
     def _create_queue(self, partition: _Partition, line: QueueOpLine, numbers: PartitionLine | None) -> _Queue:
-        """Write the CREATION or ADDITION of `line`, numbered according to `numbers`."""
         if line.queue_uri is None:
             raise BadLine("queue_uri: required to create a queue")
         try:

@@ -145,7 +145,7 @@ class PartitionDiff:
             return Status.EQUAL
         if a and b:
             return Status.DIVERGED
-        # Equal records after the other's own also mean divergence: the missing ones lie in between.
+        # Equal records after these also mean divergence: the missing ones lie in between.
         if self.beyond[0].same:
             return Status.DIVERGED
         return Status.A_AHEAD if a else Status.B_AHEAD

@@ -21,8 +21,7 @@ _ENTRY_BYTES: Final = CONSUME_QUEUE_ENTRY.size
 # Pending entries are written at this size.
 _PENDING_BYTES_MAX: Final = 1 << 24
 _FILLERS: Final = 1 << 14
-# A damaged record may have any time. In the last days of year 9999, the local year may have five digits, which no name
-# can.
+# A damaged record may have any time. Late in the year 9999, the local year may have five digits, which no name can.
 _NAME_MS_MAX: Final = 253_402_000_000_000
 
 
@@ -77,7 +76,6 @@ class LogWriter:
         return wanted or 0
 
     def write(self, offset: int, record: bytes) -> None:
-        """Write a record at an offset from `place`."""
         if self.begin is None:
             self.begin = self.end = offset
         elif offset != self.end:
@@ -194,7 +192,6 @@ class IndexWriter:
         self.full_ms = 0
 
     def add(self, key_hash: int, offset: int, stored_ms: int) -> None:
-        """Add the message at an offset by its key's `index_hash`."""
         index = self._index
         if index is None or index.is_full:
             index = self._begin(stored_ms)

@@ -50,7 +50,6 @@ class StoreDiff:
 
     @property
     def is_equal(self) -> bool:
-        """Return whether both have the same messages, queues and progress."""
         return self.log.status is Status.EQUAL and not (self.queues or self.progress or self.delays)
 
     @property

@@ -182,7 +182,6 @@ def _replica(files: Sequence[LogFile]) -> Replica:
 
 
 def _segments(replicas: Sequence[Replica], begin: int) -> list[_Segment]:
-    """The parts of the logs between any two borders of files."""
     bounds = {begin}
     for replica in replicas:
         bounds.update(bound for file in replica.files for bound in (file.begin, file.end) if bound > begin)
@@ -214,7 +213,6 @@ def _equal(descriptors: Sequence[int], begins: Sequence[int], size: int) -> tupl
     is_written = False
     at = 0
     while at < size:
-        # Do not read a hole of both files.
         data = [next_data(descriptor, begin + at) for descriptor, begin in zip(descriptors, begins, strict=True)]
         places = [place - begin for place, begin in zip(data, begins, strict=True) if place is not None]
         if not places or min(places) >= size:
@@ -277,7 +275,6 @@ def _compare_records(found: LogDiff, segment: _Segment) -> None:
 
 
 def _note(found: LogDiff, sides: tuple[LogRecords | None, LogRecords | None]) -> None:
-    """Note which of the records of the same part of both logs are equal."""
     a, b = sides
     equal: list[NDArray[np.bool_]] = [np.zeros(0 if side is None else len(side), np.bool_) for side in sides]
     if a is not None and b is not None:
@@ -322,7 +319,6 @@ def _same(a: LogRecords, b: LogRecords) -> NDArray[np.bool_]:
 
 
 def _difference(replicas: tuple[Replica, Replica], others: Sequence[LogRecords | None]) -> Difference:
-    """The first record that differs or is in one log only."""
     offset = min(int(other.offsets[0]) for other in others if other is not None and len(other))
     records: list[Row | None] = []
     data: list[bytes] = []

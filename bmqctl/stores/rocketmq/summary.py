@@ -45,7 +45,6 @@ class TopicFigures:
 
     @property
     def messages(self) -> int:
-        """Messages whose records exist."""
         return sum(queue.entries for queue in self.queues)
 
     @property
@@ -112,7 +111,6 @@ class LogSummary:
         return sum(topic.messages for topic in self.topics if topic.kind in kinds)
 
     def lag(self, kind: TopicKind) -> int:
-        """Messages waiting for groups, in topics of a kind."""
         return sum(group.lag for group in self.groups if kind_of(group.topic) is kind)
 
     @property

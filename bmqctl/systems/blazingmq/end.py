@@ -292,15 +292,13 @@ class QueueEnd(BlazingEnd):
         return QueueReplay(self, reach)
 
     def causes(self, reach: Reach) -> list[Cause]:
-        """Ask why messages wait. Raises `CannotBegin`."""
         from bmqctl.systems.explaining.blazingmq import explain
 
         return explain(self, reach)
 
 
-# Messages of a queue listed at a time.
 _LISTED_MAX: Final = 1_000
-# Defaults of the fields that only RocketMQ's messages have.
+# Fields that only RocketMQ's messages have.
 _NOTHING_MORE: Final = Outgoing(b"")[2:]
 
 

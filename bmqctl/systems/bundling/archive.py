@@ -36,7 +36,7 @@ class Archive:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         self._partial = Path(name)
         self._file = os.fdopen(handle, "wb")
-        # Without a time, which a badly wrong clock might not fit.
+        # A badly wrong clock might not fit.
         self._compressed = GzipFile("", "wb", 6, self._file, mtime=0)
         self._tar = tarfile.open(fileobj=self._compressed, mode="w")  # noqa: SIM115
 

@@ -67,7 +67,7 @@ def open_plain(path: Path, folder: Path | None = None) -> IO[bytes]:
     With `folder`, the file must be in it after all links are followed, and a file with several hard links must have the
     owner of the folder. The checks apply to the opened file, even if its name changes meanwhile.
     """
-    # Unlike Path.resolve, this raises no RuntimeError for a loop of links.
+    # Path.resolve raises RuntimeError for a loop of links.
     place = Path(os.path.realpath(path))
     root = place.parent if folder is None else Path(os.path.realpath(folder))
     if not place.is_relative_to(root):
@@ -191,7 +191,6 @@ def _last_lines(file: IO[bytes], bytes_max: int) -> Iterator[str]:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - bytes_max))
     is_inside = size > bytes_max
-    # Lines added meanwhile are not read.
     while (left := size - file.tell()) > 0 and (line := file.readline(min(left, LINE_CHARS_MAX))):
         if not is_inside:
             yield line.decode("utf-8", "backslashreplace")

@@ -38,7 +38,7 @@ _WORDS: Final = (
     rf"{_ANYWHERE}|(?<![a-z])(?:{_SHORT})(?![a-z])|(?<![a-z0-9])_?auth(?![a-z_.-])|pw_?hash|{_CAMEL}|{_ENDING}"
 )
 _NAME: Final = re.compile(_WORDS, re.IGNORECASE)
-# Each name of a secret contains one of these in lower case; searching for them first is much faster.
+# Each secret's name contains one of these in lower case; searching for them first is much faster.
 _STEM: Final = re.compile(
     "pass|pwd?|psk|secret|token|cred|key|auth|sig|sk|otp|jwt|cookie|bearer|wort|woord|contrase|senha|пароль|密码"
     "|mnemonic|csrf|xsrf|session|code|pin|salt|pepper|sas|identified"
@@ -119,7 +119,6 @@ def has_private_key(text: str) -> bool:
 
 
 def _without_keys(text: str) -> str:
-    """The text without its complete private keys."""
     parts, at = [], 0
     while (begin := _KEY_BEGIN.search(text, at)) and (end := _KEY_END.search(text, begin.end())):
         parts += [text[at : begin.start()], REDACTED]
@@ -175,7 +174,6 @@ class Redaction:
     # -- texts
 
     def text(self, text: str) -> str:
-        """The one-line text without secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         if "PRIVATE KEY" in text:
@@ -216,7 +214,6 @@ class Redaction:
     # -- configurations
 
     def configuration(self, text: str) -> str:
-        """The configuration, in JSON, YAML or properties, without secrets."""
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):

@@ -14,7 +14,6 @@ from broker.shell.connections.certificates import end_of
 __all__ = ["CERTIFICATE_VALUES", "SOON_DAYS", "days_until", "end_of", "measure_certificate"]
 
 CERTIFICATE_VALUES: Final = ("days",)
-# With fewer days left, action is due.
 SOON_DAYS: Final = 30
 
 

@@ -29,7 +29,6 @@ ROCKETMQ: Final = "RocketMQ"
 KINDS: Final = {BLAZINGMQ: ("domains",), ROCKETMQ: ("topics", "groups")}
 """The kinds that a file may have. Commands for one definition know others."""
 
-# By name, the fields of the definition.
 Table = Mapping[str, Mapping[str, Any]]
 Tables = Mapping[str, Table]
 

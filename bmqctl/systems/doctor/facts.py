@@ -22,7 +22,7 @@ PACKAGES: Final = ("numpy", "pydantic", "trio")
 FILES_MAX: Final = 100_000
 MAPPINGS: Final = Path("/proc/sys/vm/max_map_count")
 MOUNTS: Final = Path("/proc/self/mountinfo")
-# State of the kernel's clock (source: adjtimex(2)): not synchronized.
+# Clock not synchronized (source: adjtimex(2)).
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 1024
 

@@ -252,7 +252,6 @@ class TopicEnd(RocketEnd):
         return TopicReplay(self, reach)
 
     def causes(self, reach: Reach) -> list[Cause]:
-        """Ask why messages of the group wait. Raises `CannotBegin`."""
         from bmqctl.systems.explaining.rocketmq import explain
 
         return explain(self, reach)

@@ -154,7 +154,6 @@ def _of_queue(uri: str, queue: dict[str, Any], node: str, lag: int | None) -> It
     for app, each in queue.get("appIds", {}).items():
         own = each["values"]
         backlog = int(own["queue_msgs_current"])
-        # Each app gets every posted message.
         put = int(values["queue_put_msgs_abs"])
         yield Counted(uri, app, node, put, int(own["queue_push_msgs_abs"]), backlog, lag=lag)
 
@@ -178,7 +177,7 @@ def _oldest_s(client: AdminClient, counted: Counted, now: datetime, arrivals: di
         return None
     if not messages:
         return 0.0
-    # The oldest of several apps may be one message, for which brokers report times that differ by milliseconds.
+    # One message may be the oldest of several apps, for which brokers report slightly different times.
     arrived = datetime.fromisoformat(arrivals.setdefault(messages[0]["guid"], messages[0]["arrivalTimestamp"]))
     return round(max(0.0, (now - arrived).total_seconds()), 3)
 

@@ -101,7 +101,6 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Take the first sample, and schedule the next ones."""
         self.query_one(DataTable).focus()
         self.set_interval(self._interval_s, self.take)
         self.take()
@@ -225,7 +224,6 @@ class Top(App[None]):
         self.query_one(DataTable).focus()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Go into a queue or topic, or to the rows of a node."""
         name, _, rest = str(event.row_key.value).partition("\0")
         if self.shows_nodes:
             self.shows_nodes = False

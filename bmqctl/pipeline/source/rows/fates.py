@@ -116,7 +116,6 @@ class Fates:
         return fates, inverse.reshape(-1)
 
     def _epochs(self, messages: NDArray[Any]) -> NDArray[Any]:
-        """Count, for each message, the changes of its queue's apps before its arrival."""
         queues = self._queue_keys()
         for number in range(len(self._changes), len(queues)):
             spans = self._names.apps.get(int(queues[number]), ())

@@ -89,7 +89,6 @@ class Follower:
 
 
 def _of_share(records: NDArray[Any], kinds: NDArray[Any], part: Part) -> NDArray[Any]:
-    """Mark the records about a message of the part's share, or about a whole queue."""
     is_queue: NDArray[Any] = kinds == RecordType.QUEUE_OP
     about = (kinds >= RecordType.MESSAGE) & (kinds <= RecordType.DELETION)
     if part.shares == 1:

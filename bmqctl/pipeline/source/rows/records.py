@@ -192,7 +192,6 @@ class _Rows:
         return self._of[kind]
 
     def keys(self, name: str, kinds: Collection[int]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The indexes of records of `kinds`, and the key in each as a number."""
         found = [self.of(kind) for kind in kinds]
         numbers = [key_numbers(part, LAYOUTS[kind], name) for kind, (_, part) in zip(kinds, found, strict=True)]
         return np.concatenate([at for at, _ in found]), np.concatenate(numbers)

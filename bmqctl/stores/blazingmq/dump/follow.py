@@ -85,7 +85,6 @@ class Follower:
             newer = self._newer_journal()
 
     def _rest(self) -> Iterator[tuple[Journal, Chunk]]:
-        """Yield the records between the last poll and the rollover, after which the file does not change."""
         seen = None
         while seen != (self._place, self._doubted):
             seen = (self._place, self._doubted)
@@ -103,7 +102,6 @@ class Follower:
             chunk = self._scanner.chunk(self._place, self._records(count))
             self._place += count
             if (chunk.kinds == RecordType.QUEUE_OP).any():
-                # A queue's name is written before its creation record.
                 reader = self.journal.reader
                 self.journal.names.update(load_names(reader.path, reader.partition_id))
             yield chunk
@@ -133,7 +131,6 @@ class Follower:
         return int(sound[0]) + 1
 
     def _not_told(self, chunk: Chunk) -> Chunk:
-        """Remove records that an older journal had too."""
         if self._last is not None:
             chunk = chunk.where(number_above(chunk, self._last))
         self._note_last(chunk)

@@ -41,7 +41,6 @@ class Report:
         return sum(count for code, count in self.counts.items() if self.catalogue[code].severity is severity)
 
     def take(self, found: Generator[Fault, None, T]) -> T:
-        """Record faults as they come; return the checker's result."""
         while True:
             try:
                 one = next(found)

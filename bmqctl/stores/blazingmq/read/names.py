@@ -49,7 +49,6 @@ class QueueNames:
         return catalog.queues(self._in_ledgers)
 
     def renames(self, record: QueueOpRecord) -> bool:
-        """Return True if `record` assigns its queue key to a different queue."""
         found = self._named_by(record)
         return found is not None and self.uris.get(found.queue_key, found.uri) != found.uri
 
@@ -61,12 +60,10 @@ class QueueNames:
     def apps(
         self, queue_key: bytes, queue_op_type: int, queue_uri_record_offset_words: int
     ) -> list[dict[str, str]] | None:
-        """The apps in the QLIST record of a CREATION or ADDITION, if present."""
         found = self._at(queue_key, queue_op_type, queue_uri_record_offset_words)
         return None if found is None else [{"app_id": app.app_id, "app_key": hex_of(app.app_key)} for app in found.apps]
 
     def update(self, other: QueueNames) -> None:
-        """Add the names of `other`, read later from the same files."""
         self._qlist = other._qlist
         if (self.uris, self.app_ids) != (other.uris, other.app_ids):
             self.uris |= other.uris

@@ -90,7 +90,6 @@ class JournalReader:
         return self._scan.record_end()
 
     def find(self, is_beyond: Callable[[Record], bool]) -> int:
-        """Find the first slot for which `is_beyond`, like `JournalScan.find`."""
         return self._scan.find(is_beyond)
 
 

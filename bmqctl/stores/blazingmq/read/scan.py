@@ -82,7 +82,6 @@ class JournalScan:
 
     @property
     def data_end(self) -> int:
-        """The start of the file's last hole, or its size: nothing is written from there on."""
         return data_end(self._file.fileno())
 
     @cached_property

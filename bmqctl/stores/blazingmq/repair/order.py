@@ -76,7 +76,6 @@ class Order:
 
 
 def find_order(journal: Source, first_record_offset: int, on_progress: Callable[[int, int], None]) -> Order:
-    """Examine all slots of a journal whose records begin at `first_record_offset`."""
     order = Order(max(0, journal.size - first_record_offset) // JOURNAL_RECORD_SIZE)
     runs: list[Run] = []
     for index in range(0, order.places, CHUNK_RECORDS):
@@ -146,7 +145,6 @@ def _rises(runs: list[Run]) -> bool:
 
 
 def _sort(runs: list[Run], order: Order) -> list[Run]:
-    """Sort the runs by number; those that do not fit go where `Order` says."""
     usual = _usual_distances(runs)
     in_backbone = _backbone(runs, usual)
     backbone = [run for run, chosen in zip(runs, in_backbone, strict=True) if chosen]

@@ -147,7 +147,6 @@ class Planner:
             reason = f"was out of place: moved to its number in lease id {run.lease_id}"
             plan.restored.append(Note(journal.name, offset, size, "RECORDS", reason, _shown(run.first)))
         if order.moved:
-            # They are missing from their original slots.
             lowest = min(run.first for run in order.moved)
             self._touch(min((run.start for run in order.runs if run.first > lowest), default=order.end))
 
@@ -187,7 +186,6 @@ class Planner:
         self._keep(place, record, number)
 
     def _keep(self, place: int, record: Record, number: RecordNumber) -> None:
-        """Follow the numbers of kept records: see `Plan.first_sync_point`."""
         plan = self._plan
         if self._last is not None:
             lease, last = self._last

@@ -276,7 +276,6 @@ class _Repair:
         return checked
 
     def _cut(self, part: _Part) -> Plan:
-        """Reduce the plan to the records before the first damage."""
         whole, damaged = part.plan, part.damaged
         cut = whole.first_damage
         assert cut is not None

@@ -128,7 +128,6 @@ class _Writer:
         self._counts[kind] += 1
 
     def _with_payload(self, record: MessageRecord) -> MessageRecord:
-        """Copy the message's data; return the record that refers to the copy."""
         assert self._data is not None
         found = read_data_record(self._data, record.message_offset_dwords * DWORD)
         offset = self._payloads.tell()

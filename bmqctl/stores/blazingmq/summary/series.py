@@ -45,7 +45,6 @@ class Series:
 
     @property
     def backlog(self) -> NDArray[np.int64]:
-        """Messages present at the end of each step."""
         return np.cumsum(self.arrivals - self.removals)
 
     @property

@@ -99,7 +99,6 @@ class Tally:
             self.misfits[name] += len(getattr(step, name))
 
     def take_alive(self, alive: NDArray[Any]) -> None:
-        """Count the apps' confirms and purges of the messages alive at the end."""
         self._take_roles(alive, self.lives.beyond)
 
     def roles(self, queue: int, app_key: bytes, number: int | None) -> dict[Role, int]:
@@ -124,7 +123,6 @@ class Tally:
         done = self._done_before_deletion(queue, number)
         starts = self._epochs.get(int.from_bytes(queue_key, "big"), [])
         for epoch, start in enumerate(starts, 1):
-            # Messages of no later epoch belong to the first.
             total -= later[epoch, _ALL]
             done -= later[epoch, number]
             if present(start):
@@ -185,7 +183,6 @@ class Tally:
 
 
 def _bits(mask: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.bool_]]]:
-    """Yield each bit that is set in any row, with the mask of its rows."""
     used = int(np.bitwise_or.reduce(mask)) if len(mask) else 0
     for bit in range(used.bit_length()):
         if used >> bit & 1:
@@ -361,7 +358,6 @@ class _Partition:
                 yield Queue(self._scan.partition_id, hex_of(key), None, (), (), None, None)
 
     def _apps(self, queue: Queue, number: int | None) -> list[App]:
-        """List the named apps, then those that occur only in confirms and purges."""
         named = {app.app_key: app for app in queue.apps}
         seen = [] if number is None else map(hex_of, self._lives.app_keys(number))
         nameless = [App(key, "", ALWAYS, None) for key in seen if key not in named]

@@ -32,7 +32,6 @@ __all__ = ["check_log_store", "old_tail_of"]
 
 Progress = Callable[[int, int], None]
 
-# Number of records compared at a time.
 _BATCH: Final = 1 << 16
 
 
@@ -118,7 +117,6 @@ class _LogCheck:
         self.index.records(columns.keys)
 
     def run(self, on_progress: Progress) -> None:
-        # Only a place without later records is at the end.
         behind: list[LogFault] = []
         for records, faults in self._chunks(on_progress):
             for found in behind:

@@ -67,7 +67,6 @@ class QueueEntries:
             begin = max(begin, high)
 
     def place(self, number: int) -> tuple[str, int]:
-        """The file that has or would have an entry, and the place in it."""
         at = number * ENTRY_BYTES
         file = next((file for file in reversed(self.queue.files) if file.begin <= at), self.queue.files[0])
         return str(file.path), max(0, at - file.begin)

@@ -80,7 +80,6 @@ class IndexCheck:
         self._behind = 0
 
     def _check_unused(self, store: StoreFiles) -> None:
-        """Check files when none of them shows the layout."""
         for path in store.index_files:
             with opened(path) as file:
                 if file is not None and not 0 <= file.header.index_count <= 1:
@@ -192,7 +191,6 @@ class IndexCheck:
         return taken
 
     def records(self, keys: Keys) -> None:
-        """Compare keys of records, which come in log order, with the entries."""
         if self._block is not None and self._seen < 0:
             # Earlier files were removed, or there was no index.
             keys = keys.where(keys.offsets >= self._block.offsets[0])
@@ -251,7 +249,6 @@ class IndexCheck:
             self._note(fault("index-lacks", self._root, 0, reason))
 
     def end(self) -> None:
-        """Note entries after the end of the log, and keys in no file."""
         first: _Entries | None = None
         count = 0
         while self._block is not None:

@@ -1,7 +1,7 @@
-"""The consume queues against the log, both ways: each record has its entry, and each entry its record.
+"""The consume queues against the log: each record has its entry, and each entry its record.
 
-The queues are looked through first, so that a broker which writes meanwhile has entered less than the log has. Then
-come the records in the order of the log, many at once, and what the queues have for them is read and compared.
+The queues are surveyed first, so that a broker that writes meanwhile has entered no more than the log has. Records then
+come in log order, many at once, and are compared with their queues' entries.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BRANCH_PREFIX: Final = "%LMQ%"
 class _Queue:
     """A queue during the check.
 
-    `next_number` is that of its next record, `before` the number after the last record in front of its first entry.
+    `next_number` is that of its next record, `before` the number after the last record before its first entry.
     `matched` are the numbers of entries whose records were found, as begins and ends.
     """
 
@@ -58,7 +58,7 @@ class _Queue:
 class QueueCheck:
     """The check of all queues of a store. Faults go to `note`.
 
-    `may_lag` says that a broker runs, or has crashed, and `is_cut` that it has left entries after the ends of queues.
+    `may_lag` means that a broker runs or has crashed, `is_cut` that it has left entries after the ends of queues.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class QueueCheck:
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
-        """The number after the last entry of each queue that has a folder."""
+        """The number after the last entry of each queue with a folder."""
         found = ((self._keys.queue(key), queue) for key, queue in self._queues.items() if queue.entries is not None)
         return {name: queue.survey.end for name, queue in found}
 
     def records(self, rows: Rows) -> None:
-        """Compare records, which come in the order of the log, with the entries of their queues."""
+        """Compare records, which come in log order, with their queues' entries."""
         if not len(rows.queues):
             return
         ordered = rows.where(np.argsort(rows.queues, kind="stable"))
@@ -110,7 +110,7 @@ class QueueCheck:
             self._leave(queue, rows)
             return
         if rows.offsets[0] < survey.first_offset:
-            # Entries of these were dropped with a topic, or they are missing: the first later entry shows which.
+            # Their entries were dropped with a topic, or are missing: the first later entry shows which.
             count = int(np.searchsorted(rows.offsets, survey.first_offset))
             queue.before = int(rows.numbers[count - 1]) + 1
             rows = rows.where(slice(count, None))
@@ -134,7 +134,6 @@ class QueueCheck:
         queue.unentered += len(rows.numbers)
 
     def _begin(self, queue: _Queue, entries: QueueEntries, number: int) -> None:
-        """Check that a queue begins where it should, once its first record is known."""
         queue.next_number = number
         if queue.before == number and number > 0:
             reason = f"entries up to {number - 1} of {queue.name} are missing, whose records are in the log"
@@ -176,7 +175,7 @@ class QueueCheck:
         wanted = times if is_delay else codes
         what = "time of" if is_delay else "tag"
         self._differing(entries, rows, codes_there, wrong, "entry-tag", what, wanted)
-        # Entries that name another record have been reported already.
+        # Entries that name another record are reported already.
         queue.match(numbers)
 
     def _differing(
@@ -197,7 +196,7 @@ class QueueCheck:
     def end(self, log_end: int, topics: set[str] | None) -> None:
         """Note entries without a record, and queues without entries.
 
-        `topics` are the topics of the broker, None if they are unknown.
+        `topics` are the broker's topics, None if unknown.
         """
         for key, queue in self._queues.items():
             if queue.entries is not None:
@@ -212,12 +211,12 @@ class QueueCheck:
         return self._keys.queue(key)
 
     def entry_offset(self, key: int, number: int) -> int | None:
-        """The offset that a queue's entry names; None if the queue has none with that number."""
+        """The offset in a queue's entry; None if there is none with that number."""
         found = self._entry(key, number)
         return None if found is None else found[0]
 
     def code(self, key: int, number: int, offset: int) -> int | None:
-        """The tag's hash or the time in the entry of a record; None if the queue has another, or none."""
+        """The tag's hash or the time in a record's entry; None if the queue has another entry, or none."""
         found = self._entry(key, number)
         return found[1] if found is not None and found[0] == offset else None
 
@@ -229,7 +228,7 @@ class QueueCheck:
         return (int(entry["physical_offset"]), int(entry["tags_code"])) if entry["size"] > 0 else None
 
     def unmatched(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the entries for which no record came: the queue, their number, and the offset and size they have."""
+        """Yield the entries without a record: the queue, and their number, offset and size."""
         for key, queue in self._queues.items():
             if queue.entries is None:
                 continue
@@ -267,17 +266,17 @@ class QueueCheck:
 
 
 def may_lack_entries(topic: str, topics: set[str] | None) -> bool:
-    """Return whether a sound store may have messages of a topic in its log, and no entry in their queue.
+    """Return whether a sound store may lack entries for messages of a topic in its log.
 
-    `topics` are the topics of the broker, None if they are unknown.
+    `topics` are the broker's topics, None if unknown.
     """
-    # The queues of a topic go with it, its messages later; so do those of lite topics, which come and go.
+    # A topic's queues go with it, its messages later; so do those of lite topics, which come and go.
     is_deleted = topics is not None and topic not in topics
     return is_deleted or is_lite_queue(topic) or topic.startswith(_BRANCH_PREFIX)
 
 
 def place_in_log(store: StoreFiles, offset: int) -> tuple[str, int]:
-    """The file of the log that has an offset, or the one before it if that is missing, and the place in it."""
+    """The log file that has an offset, or the previous one if that is missing, and the place in it."""
     for file in reversed(store.log):
         if file.begin <= offset:
             return str(file.path), offset - file.begin
@@ -285,7 +284,7 @@ def place_in_log(store: StoreFiles, offset: int) -> tuple[str, int]:
 
 
 def _runs(numbers: Numbers) -> Iterator[tuple[int, int]]:
-    """The runs of numbers that follow each other, as begins and ends."""
+    """The runs of consecutive numbers, as begins and ends."""
     if len(numbers):
         steps = np.flatnonzero(np.diff(numbers) != 1)
         begins = numbers[np.append(0, steps + 1)].tolist()

@@ -101,7 +101,6 @@ def rows_of(records: LogRecords, faults: Iterable[LogFault] = (), bodies: BodyRe
 
 
 def shown_row(row: Row) -> Row:
-    """A row for people: its id, and the rest in one text."""
     if "fault" in row:
         return {**row, "topic": "?", "details": row["fault"]}
     properties = dict(row["properties"])

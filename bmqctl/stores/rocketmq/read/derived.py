@@ -183,7 +183,6 @@ def _queues(records: LogRecords, topics: list[bytes], topic_of: NDArray[np.intp]
 
 
 def _topics(records: LogRecords) -> tuple[list[bytes], NDArray[np.intp]]:
-    """The distinct topics, and each record's index into them."""
     found = records.topics()
     places = {name: place for place, name in enumerate(dict.fromkeys(found))}
     return list(places), np.fromiter(map(places.__getitem__, found), np.intp, len(found))

@@ -178,7 +178,6 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _queue_number(name: str) -> int | None:
-    """The queue number that names a folder; None for any other name."""
     number = read_digits(name, INT_MAX)
     return number if name == str(number) else None
 

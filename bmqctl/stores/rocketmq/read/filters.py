@@ -109,7 +109,6 @@ class LogSelector:
         return sorted(self._places)
 
     def is_at_places(self, records: Sequence[LogRecords]) -> bool:
-        """Return whether all ids are offset ids of these records."""
         found = [index for each in records for index in self._at_places(each)]
         return len(found) == len(self.filters.ids) and not self.unseen
 

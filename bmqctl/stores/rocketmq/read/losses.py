@@ -19,7 +19,6 @@ from formats.rocketmq.files.consume_queue import FILLER
 
 __all__ = ["LogLosses", "LoggedQueue", "LoggedQueues", "find_losses", "lose_bodies"]
 
-# Number of records compared with their entries at a time.
 _BATCH: Final = 1 << 16
 _OTHER_BODY: Final = "the checksum of the body differs"
 
@@ -154,7 +153,6 @@ class LogLosses:
 
     @property
     def unfinished_bytes(self) -> int:
-        """The bytes that an unfinished write left after the last record."""
         return sum(fault.size for fault in self.faults if not fault.is_loss)
 
     def lost(self, offsets: NDArray[Any], loss: Loss) -> NDArray[np.bool_]:

@@ -30,13 +30,13 @@ _NAMES: Final = tuple(column.name for column in PAYLOAD_COLUMNS)
 # A plain integer: an operation with a member of an enumeration makes another member.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 BodyValues = tuple[int | None, str | None, str | None, str | None, int | None, str | None]
-"""The values of the columns of bodies that a record has; None for those that it has not."""
+"""The values of a record's body columns; None where it has none."""
 
 _OTHER: Final[BodyValues] = (None, None, None, None, None, "the checksum of the body differs")
 
 
 class BodyReader:
-    """Reads bodies; `limit` is in bytes of each, 0 for all of it. `faults` counts bodies that cannot be read."""
+    """Reads bodies; `limit` is in bytes of each, 0 for all of it. `faults` counts unreadable bodies."""
 
     def __init__(self, form: PayloadForm, limit: int) -> None:
         self._form = form
@@ -44,16 +44,14 @@ class BodyReader:
         self.faults = 0
 
     def values(self, records: LogRecords, number: int) -> Row:
-        """The values of the columns that one of the records has."""
         (values,) = self._read_all(records.where(slice(number, number + 1)))
         return {name: value for name, value in zip(_NAMES, values, strict=True) if value is not None}
 
     def columns(self, records: LogRecords) -> dict[str, Sequence[Any]]:
-        """The values of all records by column."""
         return dict(zip(_NAMES, zip(*self._read_all(records), strict=True), strict=True)) if len(records) else {}
 
     def texts(self, records: LogRecords, line: Callable[[BodyValues], str]) -> list[bytes]:
-        """The values of each record as a line of text; see `BodyValues` for their order."""
+        """Each record as a line of text; see `BodyValues` for the order of values."""
         return [line(values).encode() for values in self._read_all(records)]
 
     def _read_all(self, records: LogRecords) -> list[BodyValues]:
@@ -90,7 +88,7 @@ class BodyReader:
 
 
 def decompressed(body: memoryview, system_flags: int, keep: int) -> tuple[bytes, int]:
-    """The first `keep` bytes of a body as it was sent, and its size. Raises `FormatError` if it cannot be read."""
+    """The first `keep` bytes of a body as sent, and its size. Raises `FormatError` if it cannot be read."""
     try:
         compression = compression_of(system_flags)
     except ValueError:

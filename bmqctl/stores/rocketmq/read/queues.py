@@ -103,7 +103,6 @@ def read_queues(
 
 
 def lost_messages(queues: Iterable[QueueFigures]) -> int:
-    """Count the messages that queues name but whose records or entries are lost."""
     return sum(queue.damaged + queue.missing for queue in queues)
 
 

@@ -36,8 +36,7 @@ RECORD_BYTES_MAX: Final = 1 << 28
 _MAGIC_AT: Final = RECORD_FRONT.offset("magic")
 _V1: Final = int(Magic.V1)
 _V2: Final = int(Magic.V2)
-# The numbers of both versions begin with the same two bytes. These differ, so of two adjacent places at most one has
-# them.
+# Both numbers begin with the same two bytes. These differ, so of two adjacent places at most one has them.
 _MAGIC_HIGH: Final = _V1 >> 16
 # Comparing words in native byte order is several times as fast on most machines.
 _MAGIC_HIGH_SWAPPED: Final = np.uint16(int.from_bytes(_MAGIC_HIGH.to_bytes(2, "big"), "little"))
@@ -78,7 +77,6 @@ class LogRecords:
         return len(self.starts)
 
     def where(self, wanted: NDArray[Any] | slice) -> LogRecords:
-        """Select the records by a mask, a slice or an array of indices."""
         rest = (getattr(self, field.name)[wanted] for field in fields(self)[2:])
         return LogRecords(self.offset, self.data, *rest)
 
@@ -105,7 +103,6 @@ class LogRecords:
 
     @cached_property
     def reconsume_times(self) -> Numbers:
-        """Numbers of times that the records were sent back."""
         return self._behind("reconsume_times", self._more, ">i4")
 
     @cached_property
@@ -133,12 +130,11 @@ class LogRecords:
         return self.strings(self.body_at, self.body_sizes)
 
     def strings(self, at: Numbers, sizes: Numbers) -> list[bytes]:
-        """The bytes at one place of each record."""
         kinds = np.bincount(np.minimum(sizes, _STRING_BYTES_MAX)) if len(sizes) else sizes
         if np.count_nonzero(kinds) * _PER_SIZE_MIN > len(sizes) or len(kinds) > _STRING_BYTES_MAX:
             whole, ends = self.data, at + sizes
             return [bytes(whole[begin:end]) for begin, end in zip(at.tolist(), ends.tolist(), strict=True)]
-        # Gathering all strings of one size at once is several times as fast as slicing each.
+        # Several times as fast as slicing each.
         found = np.empty(len(sizes), np.object_)
         for size in np.flatnonzero(kinds).tolist():
             rows = np.flatnonzero(sizes == size)
@@ -283,7 +279,6 @@ def _more(flags: Numbers) -> Numbers:
 
 
 def _parts(data: memoryview, offset: int, starts: Numbers, fronts: NDArray[Any], sizes: Numbers) -> LogRecords:
-    """The records that are whole in `data`, and whose parts fill their sizes."""
     flags = fronts["system_flags"]
     ends = starts + sizes
     body_at = starts + FRONT_BYTES

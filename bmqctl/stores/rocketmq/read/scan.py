@@ -22,7 +22,7 @@ from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, R
 
 __all__ = ["CHUNK_BYTES", "LogChunk", "LogFault", "LogScan", "Loss", "end_of_log", "fault_chunk"]
 
-# Small enough to stay in the processor's cache from the search to the reading of fields.
+# Small enough to stay in the processor's cache until the fields are read.
 CHUNK_BYTES: Final = 1 << 20
 _V6_MASK: Final = max(FRONTS)
 _FRONT_BYTES_MAX: Final = max(layout.size for layout in FRONTS.values())
@@ -51,7 +51,6 @@ class LogFault(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Return whether records should be in these bytes."""
         return self.loss is not Loss.UNFINISHED
 
 
@@ -91,7 +90,6 @@ class _Gap:
         return [LogFault(self.begin, end - self.begin, text)]
 
     def add(self, data: memoryview, offset: int, end: int) -> None:
-        """Note bytes at `offset` of a log whose file ends at `end`."""
         if offset == self.begin:
             self.cause = _cause(data, offset, end)
             if self.cause is not None:

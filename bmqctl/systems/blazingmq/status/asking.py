@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 PORT_MAX: Final = 0xFFFF
-# The beginning of the C++ broker's answer to an unknown command, in either encoding.
+# The C++ broker's answer to an unknown command begins so, in either encoding.
 _NOT_KNOWN = "Unable to decode command"
 
 
@@ -135,5 +135,5 @@ def records_behind(primary: dict[str, Any], own: dict[str, Any]) -> int | None:
     """The number of records that a replica lacks, by its own answer; None if it is at another lease."""
     if own["leaseId"] != primary["leaseId"]:
         return None
-    # They were queried one after the other: a replica may have received more since.
+    # A replica, queried later, may have received more.
     return max(0, int(primary["sequenceNumber"]) - int(own["sequenceNumber"]))

@@ -12,7 +12,6 @@ from formats.bmq.uri import QueueUri
 
 __all__ = ["Purged", "QueueContents", "contents_of", "list_prefix", "purge", "waiting_of"]
 
-# The messages of one answer.
 _PIECE: Final = 10_000
 _COUNT_MAX: Final = 1 << 48
 _NOT_OPENED: Final = "was not found on domain"

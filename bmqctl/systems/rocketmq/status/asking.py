@@ -27,7 +27,7 @@ from formats.rocketmq.remoting.headers.replicating import GetControllerMetadataR
 
 __all__ = ["Places", "hear"]
 
-# The limit of processes of each kind that are asked: longer answers are not believed.
+# For processes of each kind: longer answers are not believed.
 NAMESERVERS_MAX: Final = 64
 CONTROLLERS_MAX: Final = 64
 BROKERS_MAX: Final = 4_096
@@ -95,7 +95,6 @@ class _Found:
                 nursery.start_soon(self._ask_into, self._brokers, address, self._ask_broker)
 
     async def ask_leader(self, names: Iterable[str]) -> None:
-        """Ask the leading controller for all known names."""
         known = set(names)
         for info in self._nameservers.values():
             if isinstance(info, ClusterInfo):

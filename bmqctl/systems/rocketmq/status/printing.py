@@ -35,7 +35,6 @@ def status_lines(view: View, problems: Sequence[Problem], wall_ms: int) -> Itera
 
 
 def broker_rows(view: View) -> Iterator[dict[str, Any]]:
-    """Yield a row for each broker, with the keys `BROKER_KEYS`."""
     for name in view.names:
         for each in name.brokers:
             yield {

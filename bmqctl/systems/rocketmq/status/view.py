@@ -194,7 +194,7 @@ def _registered(heard: Heard) -> dict[str, dict[str, tuple[str, int]]]:
                 of_name = found.setdefault(name, {})
                 for broker_id, address in data.broker_addrs.items():
                     known = of_name.get(address)
-                    # A broker that disagreeing nameservers know as master and as slave counts as master.
+                    # Nameservers may disagree; a master for one is a master.
                     least = broker_id if known is None else min(known[1], broker_id)
                     of_name[address] = (data.cluster, least)
     for address, told in heard.brokers.items():
@@ -279,5 +279,5 @@ def _with_answers(broker: Broker, heard: Heard) -> Broker:
 def _with_lag(broker: Broker, master: Broker | None) -> Broker:
     if broker.is_master or master is None or master.end is None or broker.end is None:
         return broker
-    # They are asked one after the other: a slave may have received more since.
+    # A slave, asked later, may have received more.
     return broker._replace(behind=max(0, master.end - broker.end))
