@@ -1,8 +1,8 @@
 """Histograms in the formats of HdrHistogram's tools: the compressed encoding V2, interval logs and percentile tables.
 
 The buckets are those of an HdrHistogram of two significant digits whose values begin at 1, so that counts are written
-unchanged. Values are nanoseconds. Tests read the files with the library `hdrhistogram`, which does not write them here:
-it takes counts one value at a time, and needs a C extension, pbr and setuptools at run time. See
+unchanged. Values are nanoseconds. Tests read the files with the library `hdrhistogram`. It does not write them: it
+takes counts one value at a time, and needs a C extension, pbr and setuptools. See
 https://github.com/HdrHistogram/HdrHistogram.
 """
 

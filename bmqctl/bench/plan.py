@@ -57,11 +57,10 @@ class Shape:
 class Plan:
     """Parameters of a run. `count`, `rate` (messages/s, 0 for unlimited) and `window` apply to all producers together.
 
-    Without a rate, `window` limits the posted messages that are unanswered, and also the undelivered ones, since a
-    queue that fills up says nothing about speed. With a rate there is no limit. `quiet_s` is the time without progress
-    after which missing messages are given up. With the engine `rocketmq`, `host` and `port` are a nameserver's, and
-    `queue` is a topic. `producers` and `consumers` are for each queue, and each of its apps. With `tls_authority`, a
-    file of certificates, connections use TLS.
+    Without a rate, `window` limits both unanswered and undelivered messages, since a queue that fills up says nothing
+    about speed. `quiet_s` is the time without progress after which missing messages are given up. With the engine
+    `rocketmq`, `host` and `port` are a nameserver's, and `queue` is a topic. `producers` and `consumers` are for each
+    queue, and each of its apps. With `tls_authority`, a file of certificates, connections use TLS.
     """
 
     run: int

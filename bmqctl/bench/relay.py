@@ -1,9 +1,8 @@
 """The yardstick: a relay that moves a broker's bytes without interpreting them.
 
-It runs under trio in place of the broker. A producer's bytes go to the consumer as they come; each whole message in
-them returns as many bytes as an ACK to the producer, and the consumer returns as many as a CONFIRM. The frames have the
-sizes that the official client and a broker exchange, so that a broker's figures divided by the relay's compare between
-machines.
+It runs under trio in place of the broker. A producer's bytes go to the consumer as they come; each whole message
+returns bytes of an ACK's size to the producer, and the consumer returns bytes of a CONFIRM's. The frames have the sizes
+of the official client's and a broker's, so that a broker's figures divided by the relay's compare between machines.
 """
 
 from __future__ import annotations

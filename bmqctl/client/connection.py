@@ -105,18 +105,17 @@ async def connect(
 
     Leaving the block without an exception waits for the acks of all posts.
 
-    `credentials` are a mechanism and its data, such as `("BASIC", b"user:password")`. `tls` is a file with the
-    certificates, in PEM, of the authorities to trust, or a context; without it the connection is plain. `timeout_s` is
-    for connecting and for each request. A post waits while `window` posts have no ack, or more than `buffer_size` bytes
-    have not reached the socket. With `reconnect` False the session ends with its connection. `on_change` is called when
-    the connection is lost and when it is restored. `process_name` is shown in the broker's logs. `tracing`, a
-    `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
+    `credentials` are a mechanism and its data, such as `("BASIC", b"user:password")`. `tls` is a file of trusted
+    certificates, in PEM, or a context; without it the connection is plain. `timeout_s` is for connecting and for each
+    request. A post waits while `window` posts have no ack, or more than `buffer_size` bytes have not reached the
+    socket. With `reconnect` False the session ends with its connection. `on_change` is called when the connection is
+    lost or restored. The broker's logs show `process_name`. `tracing`, a `bmqctl.client.tracing.Tracing`, makes spans
+    of posts and of the processing of messages.
 
     With a `uri` of RocketMQ, `rocketmq://HOST:PORT[,HOST:PORT...]`, the session is that of
     `bmqctl.client.rocketmq.connect`, which has its types.
 
-    Raises `ConnectFailed` if there is no broker or it refuses the session, and `ValueError` for an argument that is
-    invalid or out of its range.
+    Raises `ConnectFailed` if there is no broker or it refuses the session, and `ValueError` for an invalid argument.
     """
     check_text("uri", uri, _URI_CHARACTERS_MAX)
     if uri.startswith("rocketmq://"):
@@ -224,13 +223,12 @@ class Session:
     ) -> Queue:
         """Open a queue, for reading, writing or both.
 
-        The broker sends at most `max_unconfirmed_messages` messages and `max_unconfirmed_bytes` bytes that are not
-        confirmed. Consumers of the highest `priority` share the messages. Without `subscriptions` all messages come.
+        The broker sends at most `max_unconfirmed_messages` and `max_unconfirmed_bytes` without a confirm. Consumers of
+        the highest `priority` share the messages. Without `subscriptions` all messages come.
         `suspends_on_bad_host_health` is for `set_host_health`.
 
         Raises `RequestRefused` if the broker refuses, and `ValueError` if `uri` or an expression is malformed, a number
-        is out of its range, the queue is already open in this session, or it is to be opened neither for reading nor
-        for writing.
+        is out of its range, the queue is already open in this session, or neither `read` nor `write` is set.
         """
         self.check()
         check_text("uri", uri, _URI_CHARACTERS_MAX)

@@ -8,8 +8,8 @@
             queue.confirm(message)
 
 Posts and confirms made between two turns of the writer go out together, so a busy program sends large events.
-Back-pressure: `post` waits while more than `high_watermark` bytes have not reached the socket; received messages are
-limited by the unconfirmed messages allowed to their queue.
+Back-pressure: `post` waits while more than `high_watermark` bytes have not reached the socket; a queue's limit of
+unconfirmed messages limits received ones.
 """
 
 from __future__ import annotations

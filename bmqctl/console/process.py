@@ -1,8 +1,8 @@
 """A console as a separate process beside the node whose command starts it.
 
-It listens on a socket that the command has opened, so that a port in use is reported before the node starts. It starts
-once the node is ready, so that the two do not contend for processors; earlier connections wait until then. It ends when
-the command does, even by a signal (`bmqctl.common.children`).
+The command opens its socket, so that a port in use is reported before the node starts. It starts once the node is
+ready, so that the two do not contend for processors; earlier connections wait. It ends when the command does, even by a
+signal (`bmqctl.common.children`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The decisions of one bridge, without I/O: which messages to send, and which the source may forget.
 
-Messages come from the source in lanes (`take`). The next steps are returned as actions: `Send` a batch to the
-destination, whose answers go into `answered`, and `Settle` messages, which the source may forget. A message is settled
-only after the destination has acknowledged it, and in its lane's order; a bridge therefore has no state of its own to
-keep.
+Messages come from the source in lanes (`take`). The next steps are returned as actions: `Send` a batch, whose answers
+go into `answered`, and `Settle` messages, which the source may forget. Messages are settled after their acknowledgment,
+in their lane's order; a bridge therefore keeps no state of its own.
 
 If the destination accepts a message after refusing an earlier one for lack of room, both are sent again in order: each
 message that came after another has a copy after that one's last copy.

@@ -58,9 +58,9 @@ def chosen_places(
     """Mark the slots before `end` that have a message with one of `outcomes` (empty: any).
 
     With `apps`, ids or keys, the message must have one of the outcomes for one of these. An app is done with a message
-    that it confirmed while others have not. It never had a message that was posted before the queue had the app, or
-    that its subscription did not select. The journal is read to its end, with one byte for each slot: a message's
-    outcome is known only after its last record.
+    that it confirmed, and never had one that was posted before the queue had the app, or that its subscription did not
+    select. The journal is read to its end, with one byte for each slot: a message's outcome is known only after its
+    last record.
     """
     chooser = _Chooser(end, outcomes, _wanted_apps(reader, names, end, apps) if apps else None)
     for chunk in reader.chunks(0, end):

@@ -3,9 +3,9 @@
 The file is mapped, and a message's byte is written before and after the message, so the file keeps a killed process's
 state. The head identifies the replay; no other replay may use the file, nor two processes at once.
 
-    line 1 `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
-    line 2 JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
-    SIZE a byte for each message, in the plan's order: `ReplayStep`
+    line 1   `bmqctl-replay 1 SIZE`: SIZE is that of the head in bytes, a multiple of 4096
+    line 2   JSON: the replay's parameters, and the seed of the new GUIDs; then spaces
+    SIZE     a byte for each message, in the plan's order: `ReplayStep`
 
 A message in flight when a process was killed may have reached the broker. It is posted again with the same GUID or
 unique id, derived from the seed and the message's number, by which BlazingMQ's broker recognises it, and RocketMQ's

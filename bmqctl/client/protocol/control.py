@@ -4,8 +4,8 @@ Source of the behaviour: `bmqimp::BrokerSession`. A receiving queue is opened wi
 closed with configureStream without subscriptions (so that no message is in flight any more) and closeQueue; a queue
 that only posts has no stream.
 
-A session may outlive its connection (`cut`, `reconnected`): open queues are reopened, outstanding requests are
-repeated, and queues that were being closed are closed.
+A session may outlive its connection (`cut`, `reconnected`): open queues are reopened, outstanding requests repeated,
+and closing queues closed.
 """
 
 from __future__ import annotations

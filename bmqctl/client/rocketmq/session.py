@@ -74,14 +74,13 @@ async def connect(
     `uri` is `rocketmq://HOST:PORT[,HOST:PORT...]`. Leaving the block without an exception waits for the answers to all
     posts.
 
-    `credentials` are an access key and its secret, with which requests are signed. `tls` is a file with the
-    certificates, in PEM, of the authorities to trust, or a context; without it the connections are plain. `timeout_s`
-    is for connecting and for each request. A post that no broker accepts is tried again for `retry_s`; 0 means once. A
-    post waits while `window` posts to its topic have no answer, or these have more than `buffer_size` bytes. `tracing`,
-    a `bmqctl.client.tracing.Tracing`, makes spans of posts and of the processing of messages.
+    `credentials` are an access key and its secret, which sign requests. `tls` is a file of trusted certificates, in
+    PEM, or a context; without it the connections are plain. `timeout_s` is for connecting and for each request. A post
+    that no broker accepts is tried again for `retry_s`; 0 means once. A post waits while `window` posts to its topic
+    have no answer, or these have more than `buffer_size` bytes. `tracing`, a `bmqctl.client.tracing.Tracing`, makes
+    spans of posts and of the processing of messages.
 
-    Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an argument that is invalid or out of
-    its range.
+    Raises `ConnectFailed` if no nameserver can be reached, and `ValueError` for an invalid argument.
     """
     check_text("uri", uri, _URI_CHARACTERS_MAX)
     nameservers = parse_nameservers(uri)
@@ -192,7 +191,7 @@ class Session:
         confirmed nor rejected.
 
         Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
-        argument that is invalid or out of its range, or if the session is in the group already.
+        invalid argument, or if the session is in the group already.
         """
         self._check_member(topic, group, tags, sql)
         check_whole("max_unconfirmed_messages", max_unconfirmed_messages, 1, INT_MAX)
@@ -227,12 +226,11 @@ class Session:
         """Join a consumer group of a topic, to ask for messages on demand.
 
         The brokers hand out each message to one consumer of the group, and hide it from the others for `hidden_s`
-        seconds; it is delivered again after that unless it is confirmed. A message that was delivered `attempts_max`
-        times goes to the dead letters of the group. `tags`, `sql` and `from_start` are as for `consume`; a group should
-        have consumers of one kind only.
+        seconds; unless confirmed, it is then delivered again. After `attempts_max` deliveries a message becomes a dead
+        letter. `tags`, `sql` and `from_start` are as for `consume`; a group should have consumers of one kind only.
 
         Raises `RequestRefused` if the topic is not known, or a broker refuses the group, and `ValueError` for an
-        argument that is invalid or out of its range, or if the session is in the group already.
+        invalid argument, or if the session is in the group already.
         """
         self._check_member(topic, group, tags, sql)
         check_hidden_s("hidden_s", hidden_s)

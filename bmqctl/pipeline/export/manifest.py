@@ -1,8 +1,8 @@
 """The manifest of an export: the files written and the positions read, and its atomic update.
 
-A run writes its files in a hidden directory, below `KEPT`, and then a `Commit`, the list of remaining steps: this is
-the moment at which the run happens. The steps (moves of files, deletions, entries of Delta logs, and last the new
-manifest) can be repeated from the start after any interruption. `settle` does so before anything else reads the output.
+A run writes its files in a hidden directory, below `KEPT`, and then a `Commit`, the list of remaining steps, which
+makes the run effective. The steps (moves of files, deletions, entries of Delta logs, and last the new manifest) can be
+repeated from the start after any interruption. `settle` does so before anything else reads the output.
 """
 
 from __future__ import annotations

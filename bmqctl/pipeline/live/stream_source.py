@@ -12,8 +12,8 @@ confirmed ones. `confirmed` changes after a batch is committed even if no other 
 when it plans the next batch, so the source asks for one without messages. Offsets of an earlier session do not apply to
 this one's messages: its unfinished batch is empty, and the messages come again.
 
-Spark gives the process that reads a stream a fixed 10 s to start. On a very busy machine a query may end with "Python
-worker failed to connect back"; it loses nothing, and can be started again.
+Spark gives the reading process a fixed 10 s to start. On a very busy machine a query may end with "Python worker failed
+to connect back"; it loses nothing, and can be restarted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The Java for Spark: the machine's own if suitable, else the one installed by the extra `spark`.
 
-Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM, for the linear algebra of MLlib, which is not used here.
-A trimmed runtime, as on PyPI, has no incubator modules and refuses to start. Spark therefore gets a JAVA_HOME made
-here, whose `java` is a script that drops this option.
+Spark 4 adds `--add-modules=jdk.incubator.vector` to every JVM, for MLlib, which is not used here. A trimmed runtime, as
+on PyPI, lacks such modules and refuses to start. Spark therefore gets a JAVA_HOME made here, whose `java` is a script
+that drops this option.
 """
 
 from __future__ import annotations

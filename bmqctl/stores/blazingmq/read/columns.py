@@ -1,7 +1,7 @@
 """The columns of a dump: one declaration for each kind of record, from which all outputs derive.
 
-`Number` and `Hex` columns are fields of the record. `Derived` columns are computed from a few fields (a time, a queue's
-name, the meaning of a code), once for all records that share them. None means that a record has no such column.
+`Number` and `Hex` columns are fields of the record. `Derived` columns, such as a queue's name, are computed from a few
+fields, once for all records that share them. None means that a record has no such column.
 
 `journal_columns` declares our output, `reference.reference_columns` the reference tool's.
 """

@@ -1,8 +1,8 @@
 """Scan of journals of any size in constant memory, even while a broker writes or truncates them.
 
 Each chunk overwrites the previous one's buffer. The file is not mapped, since a broker may truncate it (see
-`bmqctl.stores.blazingmq.read.files`); bytes truncated during the read count as absent. Holes and blocks of zeros are
-skipped: they have no records. The end of a preallocated journal is found by its holes, without reading them.
+`bmqctl.stores.blazingmq.read.files`); bytes truncated during the read count as absent. Holes, which also show a
+preallocated journal's end, and blocks of zeros are skipped.
 
 A broker that copies several records may write the beginning of the first one last. `extent` and `record_end` are
 therefore determined when no record near them is half written.

@@ -38,9 +38,9 @@ _BATCH: Final = 1 << 16
 def find_old_tail(store: StoreFiles, epoch_begins: Sequence[int], dispatched_ms: int | None) -> int | None:
     """The end of the log, if the rest of an older one follows it; otherwise None.
 
-    When the log of Apache's broker has diverged from its master's, the broker sets the ends of log and queues back and
-    writes on from there, and leaves the rest in place. That rest is in the last file, and its records are older than
-    the first one of the last epoch. Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles.
+    When its log has diverged from its master's, Apache's broker sets the ends of log and queues back, writes on from
+    there, and leaves the rest. That rest is in the last file, and its records are older than the first one of the last
+    epoch. Source: AutoSwitchHAClient, MappedFileQueue.truncateDirtyFiles.
 
     `dispatched_ms` is the time of the log's last message, as noted by a broker that stopped; None after a crash. Raises
     `OSError`.

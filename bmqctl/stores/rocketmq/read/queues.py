@@ -1,7 +1,7 @@
 """Consume queues of a RocketMQ store: their bounds, and the sizes, tags and times of their messages.
 
-Entries are read in chunks. A queue has only hashes of tags; one record is read for each hash to get the tag itself.
-Records without an entry had not been entered when the broker crashed.
+Entries are read in chunks. A queue has only hashes of tags; one record is read for each to get the tag itself. A crash
+leaves records without an entry.
 
 An entry counts as a message if its record exists, which requires reading the whole log.
 """
