@@ -22,6 +22,8 @@ CLUSTER_NAME = "local"
 
 
 class RunAddress(NamedTuple):
+    """The place where a run's clients connect."""
+
     host: str
     port: int
 

@@ -29,6 +29,8 @@ START_S = 60
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """The counts of a run in progress."""
+
     elapsed_s: float
     posted: int
     answered: int

@@ -145,6 +145,8 @@ class Phase(IntEnum):
 
 
 class SharedCounter(IntEnum):
+    """A count that a worker publishes during the run."""
+
     POSTED = 0
     ANSWERED = 1
     DELIVERED = 2

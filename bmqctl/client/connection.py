@@ -66,6 +66,8 @@ _CREDENTIALS_BYTES_MAX: Final = 1 << 20
 
 
 class Change(Enum):
+    """A change of a session's connection."""
+
     LOST = "the connection is lost; the session makes a new one"
     RECONNECTED = "a broker has accepted the session again"
     RESTORED = "the queues are open again, and what had no ack is sent again"
@@ -169,6 +171,8 @@ async def connect(
 
 
 class Session:
+    """A session with a broker, made by `connect`."""
+
     def __init__(self, endpoint: Endpoint, options: SessionOptions) -> None:
         self.endpoint = endpoint
         self.machine = Machine(_machine_options(options), new_guids(), now_ns())

@@ -82,6 +82,8 @@ class SessionOptions:
 
 
 class Queue:
+    """An open queue. Iteration yields its messages until it is closed."""
+
     def __init__(self, session: Session, handle: QueueHandle) -> None:
         self._session = session
         self._handle = handle
@@ -194,6 +196,8 @@ class Queue:
 
 
 class Session:
+    """A session with a broker, made by `connect`; see the module."""
+
     def __init__(
         self, host: str, port: int, options: SessionOptions, on_acks: Callable[[list[Ack]], None] | None
     ) -> None:

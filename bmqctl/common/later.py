@@ -18,6 +18,8 @@ __all__ = ["Later", "imported"]
 
 
 class Later:
+    """A module that is imported on first use."""
+
     def __init__(self, name: str) -> None:
         self._name = name
 

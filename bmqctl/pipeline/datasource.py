@@ -45,6 +45,8 @@ FORMAT = "bmq"
 
 
 class BmqReader(DataSourceReader):
+    """Plans the tasks, and reads one of them in an executor."""
+
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Raise BadOption if the table lacks columns of `schema`, or they have another type."""
         self.options = options

@@ -226,6 +226,8 @@ def _take(bridge: Bridge, lanes: Mapping[int, list[CarriedMessage]]) -> None:
 
 
 class BlazingDestination:
+    """A producer of a queue."""
+
     def __init__(self, end: BlazingEnd, session: SessionOptions, trying: TryAgain, tell: Tell) -> None:
         self._end = end
         self._session = session

@@ -37,6 +37,8 @@ _TEXT_MAX: Final = 400
 
 
 class Letter(NamedTuple):
+    """A dead letter of a group, on a broker."""
+
     group: str
     broker: str
     record: Record

@@ -130,6 +130,8 @@ async def post(
 
 
 class Run:
+    """A run over a sink."""
+
     def __init__(self, options: PostOptions, on_progress: Callable[[int], None]) -> None:
         self.account = Account()
         self.scope = trio.CancelScope()

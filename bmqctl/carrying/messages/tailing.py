@@ -73,6 +73,8 @@ class Feed(Protocol):
 
 
 class Sink(Protocol):
+    """The place where messages are shown."""
+
     async def write(self, data: bytes) -> None:
         """Write all bytes. Raises `BrokenPipeError` if the reader has gone."""
         ...
@@ -105,6 +107,8 @@ async def tail(opening: AbstractAsyncContextManager[Feed], options: TailOptions,
 
 
 class Tail:
+    """A run over a feed."""
+
     def __init__(self, options: TailOptions, output: Sink, tell: Tell) -> None:
         self.outcome = Outcome()
         self.scope = trio.CancelScope()

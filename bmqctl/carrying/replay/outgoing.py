@@ -38,6 +38,8 @@ _MS: Final = 1000
 
 
 class ForBlazingMQ(NamedTuple):
+    """A message for a queue of BlazingMQ."""
+
     payload: bytes
     properties: list[Property]
     compress: bool

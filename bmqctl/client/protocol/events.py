@@ -139,6 +139,8 @@ class Pushes(NamedTuple):
 
 
 class Started(NamedTuple):
+    """The broker accepted the client's identity."""
+
     broker: BrokerResponse
 
 

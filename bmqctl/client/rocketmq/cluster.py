@@ -33,6 +33,8 @@ DEFAULT_QUEUES: Final = 4
 
 
 class ClusterOptions(NamedTuple):
+    """Options of all connections."""
+
     timeout_s: float
     tls: ssl.SSLContext | None
     keys: AccessKeys | None

@@ -175,6 +175,8 @@ class Fate(Enum):
 
 
 class Settled(NamedTuple):
+    """A message whose fate is known."""
+
     item: Item
     fate: Fate
     reason: str

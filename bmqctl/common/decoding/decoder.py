@@ -21,6 +21,8 @@ _FAULTS: Final = (ValueError, TypeError, OverflowError, RecursionError, LookupEr
 
 
 class Format(StrEnum):
+    """The encodings of payloads that can be decoded."""
+
     JSON = "json"
     AVRO = "avro"
     PROTOBUF = "protobuf"

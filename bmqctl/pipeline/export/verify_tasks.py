@@ -41,6 +41,8 @@ _EMPTY = (0, 0)
 
 
 class Sums:
+    """Counts and checksums by segment."""
+
     def __init__(self) -> None:
         self.segments: Segments = {}
 

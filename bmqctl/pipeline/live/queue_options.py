@@ -33,6 +33,8 @@ _POST = ("compression", "window", "patienceSeconds")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
+    """A broker's address, and the options of its session."""
+
     host: str
     port: int
     session: SessionOptions

@@ -83,6 +83,8 @@ def share(start: Offset, ends: Offset, most: int) -> Offset:
 
 
 class Part(InputPartition):
+    """The messages of one task."""
+
     def __init__(self, wanted: Range) -> None:
         super().__init__(None)
         self.wanted = wanted

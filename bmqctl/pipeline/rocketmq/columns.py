@@ -26,6 +26,8 @@ _COMPRESSION_BITS: Final = int(SystemFlag.COMPRESSED) | 0b111 << 8
 
 
 class RecordColumns:
+    """Makes the columns of a broker's records."""
+
     def __init__(self, broker: str, epochs: Sequence[EpochEntry]) -> None:
         self._broker = broker
         self._epoch_starts = np.array([epoch.start_offset for epoch in epochs], np.int64)

@@ -21,6 +21,8 @@ class BadOption(ValueError):
 
 
 class Table(StrEnum):
+    """The table to read."""
+
     RECORDS = "records"
     MESSAGES = "messages"
     CONFIRMS = "confirms"

@@ -62,6 +62,8 @@ Progress = Callable[[int, int], None]
 
 
 class Status(StrEnum):
+    """The relation between two replicas of a partition."""
+
     EQUAL = "equal"
     A_AHEAD = "a-ahead"  # B could catch up by receiving records
     B_AHEAD = "b-ahead"

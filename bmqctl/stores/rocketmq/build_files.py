@@ -111,6 +111,8 @@ class _Queue:
 
 
 class QueueWriter:
+    """Writes the entries of all queues."""
+
     def __init__(self, folder: Path, file_bytes: int) -> None:
         self._folder = folder
         self._file_bytes = file_bytes

@@ -48,6 +48,8 @@ class Definitions(NamedTuple):
 
 
 class Action(StrEnum):
+    """A kind of change."""
+
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"

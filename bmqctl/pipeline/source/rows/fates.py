@@ -64,6 +64,8 @@ class Fate(NamedTuple):
 
 
 class Fates:
+    """The fates of a partition's messages, which `lives` follows."""
+
     def __init__(self, names: Names, lives: Lives, queue_keys: Callable[[], NDArray[Any]]) -> None:
         """`queue_keys` returns the keys of queues by their number in `lives`."""
         self._names = names

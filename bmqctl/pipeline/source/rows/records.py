@@ -143,6 +143,8 @@ class RecordColumns:
 
 
 class AppLabels:
+    """Ids of apps, by queue key and app key."""
+
     def __init__(self, names: Names) -> None:
         self._pairs: dict[tuple[int, int], int] = {}
         self._ids = names.app_ids()

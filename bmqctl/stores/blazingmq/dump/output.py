@@ -96,6 +96,8 @@ class Source(NamedTuple):
 
 
 class Sink(Protocol):
+    """Takes the records of one journal after another."""
+
     def begin(self, source: Source) -> None:
         """Begin the chunks of this journal."""
 
@@ -202,6 +204,8 @@ _JOURNAL_TABLE = [
 
 
 class ArrowSink:
+    """An Arrow IPC stream, or a Parquet file."""
+
     def __init__(self, stream: IO[bytes], with_partition: bool, *, parquet: bool) -> None:
         self._arrow = load_arrow()
         self._stream = stream

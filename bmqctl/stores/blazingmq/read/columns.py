@@ -55,6 +55,8 @@ COMPRESSION = {0: "NONE", 1: "ZLIB"}
 
 
 class Kind(Enum):
+    """The type of a column's values."""
+
     NUMBER = "number"
     TEXT = "text"
     TIME = "time"

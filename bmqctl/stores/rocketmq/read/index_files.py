@@ -18,6 +18,8 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class OpenIndexFile(IndexBytes):
+    """An index file that is read by position."""
+
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.size = os.fstat(descriptor).st_size

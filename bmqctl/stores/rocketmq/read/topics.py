@@ -31,6 +31,8 @@ _SYSTEM_PREFIXES: Final = (SYSTEM_PREFIX, SYSTEM_PREFIX.upper())
 
 
 class TopicKind(StrEnum):
+    """The purpose of a topic."""
+
     ORDINARY = "ordinary"
     RETRY = "retry"
     DEAD_LETTERS = "dead letters"

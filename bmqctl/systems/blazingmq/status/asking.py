@@ -38,6 +38,8 @@ class NotReported(AdminLost):
 
 
 class Connects(Protocol):
+    """A source of connections to nodes."""
+
     def client(self, host: str, port: int) -> AbstractContextManager[AdminClient]:
         """Return a connection to use in a `with` statement. Raises `AdminLost` here or at its beginning."""
 
