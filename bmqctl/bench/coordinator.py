@@ -85,7 +85,6 @@ class _Run:
         self._start(context, "producer", plan.all_producers, plan.all_consumers)
 
     def _start(self, context: SpawnContext, role: Role, count: int, first_row: int) -> None:
-        """Start `count` producers or consumers, whose rows of the board begin at `first_row`."""
         processes = min(self.plan.shape.processes or count, count)
         for number in range(processes):
             indexes = range(number, count, processes)

@@ -72,7 +72,6 @@ class Interval(NamedTuple):
 
 
 def log_lines(intervals: Iterable[Interval], start_s: float, comment: str) -> Iterator[str]:
-    """Yield the lines of an interval log that begins at `start_s`, in seconds since 1970."""
     yield f"#[{comment}]"
     yield "#[Histogram log format version 1.3]"
     moment = datetime.fromtimestamp(start_s, UTC)
@@ -84,7 +83,6 @@ def log_lines(intervals: Iterable[Interval], start_s: float, comment: str) -> It
 
 
 def percentile_lines(histogram: Histogram) -> Iterator[str]:
-    """Yield the percentile table that HdrHistogram's tools print and plot, in milliseconds."""
     yield f"{'Value':>12} {'Percentile':>14} {'TotalCount':>10} {'1/(1-Percentile)':>14}"
     yield ""
     total = len(histogram)

@@ -249,5 +249,4 @@ class Seat:
 
 
 def monotonic_ns() -> int:
-    """Read the clock that all processes of one machine share."""
     return time.clock_gettime_ns(time.CLOCK_MONOTONIC)

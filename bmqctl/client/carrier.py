@@ -104,7 +104,6 @@ class Carrier:
             self.wake()
 
     def feed(self, events: list[Event]) -> None:
-        """Pass on the events of a call of the machine, and act on its new state."""
         self._handle(events)
         self.wake()
         state = self.machine.state

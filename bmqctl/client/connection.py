@@ -209,7 +209,6 @@ class Session:
 
     @property
     def is_ended(self) -> bool:
-        """True if the session has ended for good."""
         ended: bool = self._stopped.is_set()
         return ended
 

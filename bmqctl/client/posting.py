@@ -79,7 +79,6 @@ class Posting(Generic[T]):
         self._next += 1
 
     async def finish(self) -> None:
-        """Wait until every post is answered, and retry the refused ones."""
         while self._under_way or self._again:
             if self._again:
                 await self._post_again()

@@ -46,7 +46,6 @@ class Message:
 
     @property
     def queue(self) -> Queue:
-        """The queue from which the message came."""
         return self._queue
 
     @property

@@ -29,7 +29,6 @@ class Room:
 
     @property
     def is_contended(self) -> bool:
-        """True if tasks are waiting, so that a new one must queue."""
         return bool(self._waiting)
 
     async def wait(self) -> None:

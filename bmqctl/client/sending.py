@@ -44,7 +44,6 @@ class Posted:
 
     @property
     def ack(self) -> Ack | None:
-        """The answer, whichever it is; None while there is none."""
         self._is_observed = True
         return self._ack
 
@@ -63,7 +62,6 @@ class Posted:
         return self._ack
 
     def answered(self, ack: Ack) -> None:
-        """Take the answer; the session calls it."""
         self._ack = ack
         if self._event is not None:
             self._event.set()
@@ -123,7 +121,6 @@ class Batch:
             left -= 1
 
     def answered(self, ack: Ack) -> None:
-        """Take an answer; the session calls it."""
         if ack.status is AckStatus.SUCCESS:
             self.acked += 1
         else:

@@ -61,7 +61,6 @@ class TracedPost(Generic[A]):
         self._read = read
 
     def answered(self, answer: A) -> None:
-        """Take the answer; the session calls it."""
         message_id, refusal = self._read(answer)
         self._span.end(message_id, refusal)
         self._receiver.answered(answer)

@@ -86,7 +86,6 @@ class OutputFormat(StrEnum):
 
 
 def parse_format(text: str) -> OutputFormat:
-    """Return the format of this name; `json-line` is the older name of `jsonl`."""
     try:
         return OutputFormat("jsonl" if text == "json-line" else text)
     except ValueError:
@@ -127,7 +126,6 @@ def print_rows(rows: Iterable[Mapping[str, Any]], columns: list[Column], wanted:
 
 
 def print_values(rows: Iterable[Mapping[str, Any]], keys: Iterable[str], wanted: OutputFormat) -> None:
-    """Print rows for programs; CSV has the columns `keys`."""
     match wanted:
         case OutputFormat.JSON:
             print(pretty(list(rows), 4, default=_encodable))
@@ -219,7 +217,6 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def aligned(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Yield the lines of a small table, no wider than needed."""
     lines = [heads, *(tuple(map(one_line, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     for line in lines:

@@ -266,7 +266,6 @@ class _Console:
     # -- sessions
 
     async def _session(self, request: Request) -> Response:
-        """Answer with the session of a browser; begin one if there is none."""
         session = self._session_of(request)
         if session is None:
             session = self._sessions.begin(None, self._nobody)

@@ -67,7 +67,6 @@ def _text(payload: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
-    """Parse a JSON object or list; None for anything else, or if it cannot be written again."""
     try:
         found = json.loads(text)
         json.dumps(found)

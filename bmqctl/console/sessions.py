@@ -34,7 +34,6 @@ class Session(Generic[T]):
         self.is_in_use = False
 
     def is_token(self, given: str) -> bool:
-        """Return True if a request has the session's token."""
         return hmac.compare_digest(self.token.encode(), given.encode())
 
 

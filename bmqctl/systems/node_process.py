@@ -103,7 +103,6 @@ class NodeProcess:
 
     @property
     def log(self) -> str:
-        """The node's log file, over all starts."""
         return (self.data_dir / self.log_name).read_text()
 
     @property

@@ -153,7 +153,6 @@ class Flow:
         return max(0, self._options.window - len(line.waiting) - len(line.sent))
 
     def is_free(self, lane: int) -> bool:
-        """Return True if a lane has no messages waiting or at the destination."""
         line = self._lines[lane]
         return not line.waiting and not line.sent
 
@@ -329,7 +328,6 @@ class Flow:
         return len(items), len(items)
 
     def _put_back(self, line: _Line, items: Sequence[CarriedMessage], answers: Sequence[Answer]) -> None:
-        """Put messages back before all waiting ones."""
         for item, answer in zip(items, answers, strict=True):
             item.renewals += answer.kind is AnswerKind.TAKEN
         line.waiting.extendleft(reversed(items))

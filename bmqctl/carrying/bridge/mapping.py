@@ -70,7 +70,7 @@ _BOUNDS: Final = {
     PropertyType.INT64: 1 << 63,
 }
 _CACHED: Final = 1024
-# Plain integers: an operation with a member of an enumeration makes another member.
+# Plain integers: an enumeration's operators make new members.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
 
@@ -207,7 +207,6 @@ def _raw(found: dict[str, str]) -> list[Property]:
 
 @lru_cache(_CACHED)
 def _kinds(text: str) -> dict[str, PropertyType]:
-    """Read the types of properties; unknown ones are skipped."""
     try:
         given = json.loads(text) if text else {}
     except (ValueError, RecursionError):

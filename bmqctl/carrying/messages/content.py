@@ -213,7 +213,6 @@ def payload_row(payload: bytes) -> dict[str, str]:
 
 
 def property_rows(properties: Sequence[Property]) -> dict[str, object]:
-    """The field with properties, from whose values `property_of` makes the same properties."""
     return {each.name: _property_row(each.type, each.value) for each in properties}
 
 

@@ -139,7 +139,6 @@ def _to_json(message: Received, more: Mapping[str, object]) -> bytes:
 
 
 def row_of(message: Received, more: Mapping[str, object]) -> dict[str, object]:
-    """The fields that a message has, with `more` after the payload."""
     row: dict[str, object] = {**message.place, **payload_row(message.payload), **more}
     if message.properties:
         row["properties"] = property_rows(message.properties)

@@ -48,8 +48,6 @@ class Template:
         self._parts.append(_encoded(text[at:]))
 
     def form(self, decode: Decode | None) -> Form:
-        """Return the formatter of messages."""
-
         def line(message: Received) -> bytes:
             return b"".join(each if isinstance(each, bytes) else each(message, decode) for each in self._parts) + b"\n"
 

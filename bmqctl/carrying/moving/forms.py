@@ -33,8 +33,6 @@ _NEWER_ENCODING: Final = 1
 
 
 def for_other_queue(uri: str, salt: bytes = b"") -> Make:
-    """Make a converter of the queue `uri`'s messages for another queue."""
-
     def make(message: Message, properties: list[Property]) -> Made:
         payload = message.payload
         try:

@@ -67,7 +67,6 @@ class Account(NamedTuple):
 
 
 def count_steps(plan: Plan, steps: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Count the messages of each queue at each `ReplayStep`: shape (queues, steps)."""
     width = len(ReplayStep)
     flat = np.bincount(plan.entries["queue"].astype(np.int64) * width + steps, minlength=len(plan.queues) * width)
     return flat.reshape(len(plan.queues), width)

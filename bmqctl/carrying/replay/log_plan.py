@@ -123,7 +123,6 @@ class LogSource:
         return head[0]
 
     def _load(self, file: LogFile, place: int, size: int) -> int:
-        """Read a piece that contains `place`; return the index of `place` in it."""
         if self._open is None or self._open[0] != file.path:
             descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
             self.__exit__(None, None, None)

@@ -173,7 +173,6 @@ class Selection:
     matches: Matches | None = None
 
     def filters(self) -> Filters:
-        """The part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
         return Filters(
             types=frozenset({RecordType.MESSAGE}),
             queues=self.queues,

@@ -165,7 +165,6 @@ class Requests:
         return []
 
     def disconnect(self, now_ns: int) -> None:
-        """Send the last request of a session."""
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
 
     def writer(self, queue_id: int) -> QueueHandle | None:

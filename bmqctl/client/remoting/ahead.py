@@ -66,7 +66,6 @@ class PullsAhead:
         return found
 
     def _ask(self, messages_max: int) -> None:
-        """Send missing pulls. Only the first may wait for messages."""
         if not self._asked:
             self._send(self._puller.offset, max(messages_max, 1), is_held=True)
         while len(self._asked) < self._depth and self._each * (len(self._asked) + 1) <= messages_max:
@@ -81,7 +80,6 @@ class PullsAhead:
         self._asked.append(asked)
 
     def _take(self, asked: _Asked) -> list[Record]:
-        """Take one answer; if it is not as assumed, repeat the later pulls."""
         answer = asked.answer
         if not isinstance(answer, Frame):
             raise NoAnswer(str(answer))

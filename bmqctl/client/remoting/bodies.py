@@ -13,7 +13,7 @@ from formats.schema import Buffer
 
 __all__ = ["BodyUnreadable", "inflate_other", "read_body"]
 
-# Plain integers: an operation with a member of an enumeration makes another member.
+# Plain integers: an enumeration's operators make new members.
 _COMPRESSED: Final = int(SystemFlag.COMPRESSED)
 _INNER_BATCH: Final = int(SystemFlag.INNER_BATCH)
 _ARROW_NAMES: Final = {CompressionType.LZ4: "lz4", CompressionType.ZSTD: "zstd"}

@@ -77,5 +77,4 @@ class Sender:
     def encoded_batch(
         self, queue_id: int, born_ms: int, messages: Iterable[BatchMessage]
     ) -> tuple[dict[str, str], bytes]:
-        """Make the header and the frame's body of a batch of encoded messages."""
         return {**self.message(queue_id, born_ms), "m": "true"}, encode_batch(messages)

@@ -195,7 +195,6 @@ class Consumer:
         return message
 
     def _must_end(self) -> bool:
-        """Return True if the program knows why no more messages come; raise if it does not."""
         if self._fault is not None:
             raise RequestRefused(f"{self}: {self._fault}")
         return self._is_closed
@@ -290,7 +289,6 @@ class Consumer:
     # Which queues
 
     async def _rebalance(self, group: anyio.abc.TaskGroup) -> float:
-        """Take assigned queues, let go of others; return the time until the next check."""
         try:
             wanted = await self._wanted()
         except (RequestRefused, *FAULTS) as fault:

@@ -48,7 +48,6 @@ class Content:
 
     @property
     def size(self) -> int:
-        """The size of payload and properties, as received."""
         return len(self._record.body) + len(self._record.properties)
 
     @property
@@ -96,7 +95,6 @@ class Content:
 
     @property
     def queue_id(self) -> int:
-        """The number of the queue on its broker."""
         return self._record.queue_id
 
     @property

@@ -77,7 +77,6 @@ class Posted:
 
     @property
     def answer(self) -> Sent | PostFailed | None:
-        """The answer, whichever it is; None while there is none."""
         self._is_observed = True
         return self._answer
 
@@ -96,7 +95,6 @@ class Posted:
         return self._answer
 
     def answered(self, answer: Sent | PostFailed) -> None:
-        """Take the answer; the producer calls it."""
         self._answer = answer
         if self._event is not None:
             self._event.set()
@@ -136,7 +134,6 @@ class Batch:
         return message_id
 
     def answered(self, answer: Sent | PostFailed) -> None:
-        """Take an answer; the producer calls it."""
         if isinstance(answer, PostFailed):
             self.failures.append(answer)
         else:

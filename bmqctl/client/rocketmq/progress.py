@@ -21,7 +21,6 @@ class Progress:
 
     @property
     def settled_offset(self) -> int:
-        """The offset of the first unsettled message."""
         return next(iter(self._unsettled), self.offset)
 
     def took(self, offsets: Sequence[int], next_offset: int) -> None:

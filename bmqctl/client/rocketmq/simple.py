@@ -95,7 +95,6 @@ class HiddenMessage(Content):
 
     @property
     def attempt(self) -> int:
-        """The number of this delivery, 1 for the first."""
         return self._attempts + 1
 
     @property
@@ -227,7 +226,6 @@ class SimpleConsumer:
         return []
 
     async def _brokers(self) -> list[tuple[str, str]]:
-        """The brokers that have queues of the topic, and their addresses. Raises `RequestRefused`."""
         route = self._cluster.known_route(self.topic)
         if self._is_stale or not route.readable:
             try:
@@ -284,7 +282,6 @@ class SimpleConsumer:
     # The fate of messages
 
     async def acknowledge(self, message: HiddenMessage) -> None:
-        """Confirm a message; the message calls it."""
         self._check(message)
         try:
             await self._acknowledge(message)
@@ -292,7 +289,6 @@ class SimpleConsumer:
             raise RequestRefused(f"{self}: {words_of(fault)}") from None
 
     async def hide(self, message: HiddenMessage, milliseconds: int) -> None:
-        """Hide a message for another time; the message calls it."""
         self._check(message)
         receipt = message.receipt
         asked_at = anyio.current_time()

@@ -124,7 +124,6 @@ def inflate(data: bytes, size_max: int) -> bytes:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """Read a number in Avro's encoding; return it and the place after it."""
     found = 0
     for shift, byte in enumerate(data[at : at + _BLOCK_NUMBER_SIZE_MAX]):
         found |= (byte & 0x7F) << 7 * shift

@@ -105,7 +105,6 @@ class ExportPlan:
         return export_store(context, self, on_progress=on_progress)
 
     def replaced(self) -> dict[str, dict[str, int]]:
-        """The files of an earlier export that this one deletes, with their bytes, by table."""
         if self.request.since_last:
             return {}
         found = {table: self.output.sizes(table) for table in _EVERY_TABLE}

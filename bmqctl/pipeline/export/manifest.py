@@ -174,7 +174,6 @@ def read_manifest(output: Output) -> Manifest | None:
 
 
 def coming_manifest(output: Output) -> Manifest | None:
-    """Read the manifest that `settle` will leave: that of a committed but interrupted run."""
     content = output.read(_COMMIT)
     return read_manifest(output) if content is None else _parsed(output, _COMMIT, content)
 

@@ -89,7 +89,6 @@ class FileCheck:
 
 
 def check_file(task: CheckFile) -> FileCheck:
-    """Check a file's bytes and, if they are unchanged, sum up its rows."""
     shape, file = task.shape, task.file
     digest = hashlib.sha256()
     size = 0

@@ -163,7 +163,6 @@ class Written:
 
 
 def hashed_columns(schema: pa.Schema) -> list[str]:
-    """The columns that a row's hash covers: all but positions in files."""
     return [name for name in schema.names if name not in _PLACES]
 
 
@@ -240,7 +239,6 @@ def _write_part(task: WritePart) -> Written:
 
 
 def _new_or_changed(task: WritePart, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, NDArray[Any], NDArray[Any]]:
-    """The rows to write, the positions of all pending ones here, and those of changed ones."""
     assert task.pending is not None
     positions = task.shape.subject.positions(batch)
     new = np.ones(len(positions), bool)

@@ -210,7 +210,6 @@ class _Making:
         ]
 
     def _keys(self) -> list[HotKey]:
-        """The most frequent keys of applications' messages."""
         wanted = self.messages.where(f.col("kind").isin([kind.value for kind in _OF_APPLICATIONS]))
         counted = wanted.select("topic", f.explode("keys").alias("key")).groupBy("topic", "key").count()
         most = counted.orderBy(f.desc("count"), "topic", "key").limit(self.request.series_max)

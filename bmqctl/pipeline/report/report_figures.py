@@ -325,7 +325,6 @@ def _confirmed_after(seconds: int) -> str:
 
 
 def _ticks(most_s: int) -> list[int]:
-    """Round times from 0 to at least `most_s`."""
     whole_days = -(-most_s // (86400 * _TICKS_MAX)) * 86400
     step = next((step for step in _TICK_STEPS_S if step * _TICKS_MAX >= most_s), whole_days)
     return [*range(0, most_s + step, step)]

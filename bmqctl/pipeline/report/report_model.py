@@ -43,7 +43,6 @@ class TimeLine(NamedTuple):
 
     @classmethod
     def over(cls, first_s: int, last_s: int) -> TimeLine:
-        """Make buckets of a round width, beginning at a round time."""
         wanted = (last_s - first_s + 1) / BUCKETS
         days = -(-int(wanted) // _DAY_S) * _DAY_S
         width = next((width for width in _WIDTHS_S if width >= wanted), days + _DAY_S)

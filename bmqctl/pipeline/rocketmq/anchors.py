@@ -74,7 +74,6 @@ def _is_of(found: LogRecords, queue: QueueFiles, index: int) -> bool:
 
 
 def _entry(queue: QueueFiles, index: int) -> ConsumeQueueEntry | None:
-    """An entry of a queue; None if unwritten or unavailable."""
     at = index * _ENTRY_BYTES
     for file in queue.files:
         if file.begin <= at < file.end:

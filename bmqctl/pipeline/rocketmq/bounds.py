@@ -47,7 +47,6 @@ class LogBounds:
 
 
 def log_bounds_of(filters: Sequence[Filter]) -> LogBounds:
-    """Derive bounds from filters of broker, topic, queue, time and offset."""
     since, until = _span(filters, "store_time", _milliseconds)
     first, last = _span(filters, "offset", int)
     return LogBounds(

@@ -81,7 +81,6 @@ class Broker:
         return self.logs[0].epochs
 
     def over(self, begin: int, end: int) -> Broker:
-        """The broker with only those files that have a part of the range."""
         return replace(self, logs=tuple(log.over(begin, end) for log in self.logs))
 
 

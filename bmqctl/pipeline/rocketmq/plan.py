@@ -64,7 +64,7 @@ class LogExtent(NamedTuple):
 
 
 def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPartition]:
-    """Plan the tasks that read a table, which may leave out rows that `filters` drop. Raises StoreError."""
+    """Plan the tasks that read a table. Raises StoreError."""
     bounds = log_bounds_of(filters)
     brokers = find_brokers(options.paths)
     wanted = [
@@ -93,7 +93,6 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
 
 
 def log_extents(options: ReadOptions) -> list[LogExtent]:
-    """The extent of each broker's log. Raises StoreError."""
     found = []
     for broker in find_brokers(options.paths):
         log = broker.logs[0]

@@ -20,7 +20,6 @@ _VALUE_END_BYTE = b"\x02"
 
 
 def joined_bytes(data: memoryview, at: Numbers, sizes: Numbers) -> tuple[bytes, NDArray[np.int32]]:
-    """The bytes at one place of each record, joined, and the bounds of each."""
     size = int(sizes[0]) if len(sizes) else 0
     if size and (sizes == size).all():
         rows = np.ndarray((len(data) - size + 1,), f"V{size}", data, strides=(1,))
@@ -47,12 +46,10 @@ class PropertyItems:
         self._owners = np.repeat(np.arange(len(records), dtype=np.int64), np.diff(self.offsets))
 
     def map(self, kind: pa.DataType) -> pa.Array:
-        """All properties as a column of maps."""
         names = self.names.cast(pa.string())
         return pa.MapArray.from_arrays(pa.array(self.offsets, pa.int32()), names, self.values).cast(kind)
 
     def column(self, name: str) -> pa.Array:
-        """The values of one property; null where a record lacks it."""
         count = len(self.offsets) - 1
         if name not in self._known:
             return pa.nulls(count, pa.string())
@@ -120,7 +117,6 @@ def _one_by_one(records: LogRecords) -> Items:
 
 
 def key_lists(keys: pa.Array) -> pa.Array:
-    """Split messages' keys, one text separated by spaces, into lists."""
     if pc.any(pc.match_substring_regex(keys, "^ |  | $")).as_py():
         keys = pc.utf8_trim(pc.replace_substring_regex(keys, " +", " "), " ")
     return pc.split_pattern(keys, " ")

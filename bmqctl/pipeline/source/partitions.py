@@ -163,7 +163,6 @@ def find_journals(paths: Iterable[str], which: FileSets) -> Iterator[Journal | t
 
 
 def find_lost_files(paths: Iterable[str], which: FileSets) -> Account:
-    """Account for what tasks do not read: QLIST files, hidden records, and missing files."""
     account = Account()
     paths = list(paths)
     for found in find_journals(paths, which):

@@ -152,7 +152,6 @@ class PartitionExtent(NamedTuple):
 
 
 def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
-    """The extent of each partition to read. Raises StoreError."""
     store = open_store(options)
     extents = []
     for partition in store.partitions:
@@ -194,7 +193,7 @@ def time_column(table: Table) -> str:
 
 
 def plan(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[InputPartition]:
-    """Plan the tasks that read a table, which may leave out rows that `filters` drop. Raises StoreError."""
+    """Plan the tasks that read a table. Raises StoreError."""
     if options.table is Table.LEDGER:
         return [FilesPart(str(path)) for path in _ledgers(options)]
     if options.table is Table.FAULTS:

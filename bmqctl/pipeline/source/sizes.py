@@ -35,7 +35,6 @@ UNREADABLE = MessageSizes(None, None, None)
 
 
 def measure(data: Buffer, offset: int, compression: int) -> MessageSizes:
-    """Measure the message whose record is at `offset` of the DATA file `data`."""
     try:
         record = parse_data_record(data, offset)
     except FormatError:

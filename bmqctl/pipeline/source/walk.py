@@ -113,7 +113,6 @@ def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
 
 
 def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The journals (indexes in the part) and offsets in them, in bytes, of records at `positions`."""
     begins = np.array([segment.position for segment in part.segments])
     at = np.searchsorted(begins, positions, "right") - 1
     journal = np.array([segment.journal for segment in part.segments])[at]

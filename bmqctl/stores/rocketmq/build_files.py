@@ -160,7 +160,6 @@ class QueueWriter:
         return queue
 
     def _open(self, queue: _Queue, begin: int) -> IO[bytes]:
-        """Open the queue file that begins there; create a missing one in full size."""
         path = queue.folder / offset_name(begin)
         if not path.exists():
             with path.open("xb") as stream:

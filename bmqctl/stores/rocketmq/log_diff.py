@@ -190,7 +190,6 @@ def _segments(replicas: Sequence[Replica], begin: int) -> list[_Segment]:
 
 
 def _compare_bytes(replicas: tuple[Replica, Replica], segment: _Segment) -> tuple[bool, bool]:
-    """Return whether a segment has the same bytes in both logs, and whether any are written."""
     a, b = (_file_with(replica, segment) for replica in replicas)
     if a is None or b is None:
         return False, False

@@ -131,7 +131,6 @@ def _partitions(known: list[dict[str, Any]]) -> Iterable[tuple[str, ...]]:
 
 
 def _behind(primary: dict[str, Any], own: dict[str, Any] | None) -> str:
-    """The number of records that a replica lacks, by its own answer: the primary does not know of each."""
     if own is None:
         return "unreachable"
     records = records_behind(primary, own)

@@ -45,7 +45,6 @@ def add_cluster(archive: Archive, host: str, port: int, asking: Asking) -> None:
 
 
 def _add_node(archive: Archive, host: str, port: int, asking: Asking) -> list[str]:
-    """Add the answers of a node, as far as they come; return the endpoints of the others."""
     folder = f"nodes/{host}_{port}"
     try:
         with asking.client(host, port) as client:
@@ -100,7 +99,6 @@ def _parsed(uris: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _add_answer(archive: Archive, folder: str, name: str, client: AdminClient, command: str) -> dict[str, Any]:
-    """Add the answer to a command, and return it if it is an object of JSON."""
     text = client.send(f"ENCODING JSON_COMPACT {command}")
     try:
         answer = json.loads(text)

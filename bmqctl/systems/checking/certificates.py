@@ -18,7 +18,6 @@ SOON_DAYS: Final = 30
 
 
 def days_until(end: datetime) -> float:
-    """The days until then, negative if past."""
     return round((end - datetime.now(UTC)) / timedelta(days=1), 2)
 
 

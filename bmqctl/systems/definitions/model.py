@@ -128,7 +128,6 @@ def changes_between(found: Definitions, wanted: Definitions) -> Iterator[Change]
 
 
 def whole_changes(found: Definitions, wanted: Definitions) -> list[Change]:
-    """One change for each definition that differs, with all its fields."""
     names = dict.fromkeys((each.action, each.kind, each.name) for each in changes_between(found, wanted))
     return [
         Change(action, kind, name, "", found.tables.get(kind, {}).get(name), wanted.tables[kind].get(name))

@@ -64,7 +64,6 @@ def take_look(host: str, port: int, asking: Connects, oldest_max: int = OLDEST_M
 
 
 def _lags(known: list[dict[str, Any]]) -> dict[int, tuple[int | None, int | None]]:
-    """Each partition's primary, and the records that its last replica lacks."""
     found = {}
     for number in sorted({each["partitionId"] for view in known for each in view["partitions"]}):
         best = best_view(known, number)

@@ -115,7 +115,6 @@ class _Broker:
         return await self._with_oldest(link, found)
 
     def _of_topic(self, topic: str, put: int, parts: list[Counted]) -> Counted:
-        """The totals of a topic: its backlog is the greatest lag of a group."""
         taken = sum(each.taken or 0 for each in parts)
         backlog = max((each.backlog or 0 for each in parts), default=None)
         consumers = sum(each.consumers or 0 for each in parts)

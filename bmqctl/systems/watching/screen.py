@@ -232,7 +232,6 @@ class Top(App[None]):
             self._select(within=name)
 
     def action_purge(self) -> None:
-        """Ask before the row under the cursor is purged."""
         table = self.query_one(DataTable)
         if self.shows_nodes or not table.is_valid_row_index(table.cursor_row) or table.cursor_row >= len(self.rows):
             return

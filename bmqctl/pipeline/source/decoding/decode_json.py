@@ -171,7 +171,6 @@ def _fit(value: Any, kind: pa.DataType) -> Any:
 
 
 def _fit_text(value: Any, kind: pa.DataType) -> Any:
-    """Convert text for types that JSON lacks."""
     if pa.types.is_decimal(kind):
         try:
             return Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))

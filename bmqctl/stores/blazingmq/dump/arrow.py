@@ -84,7 +84,6 @@ def batch_of_rows(rows: list[Row], columns: Iterable[Column]) -> pa.RecordBatch:
 
 
 def batch_of_columns(values: Mapping[str, Sequence[Any]], count: int, columns: Sequence[Column]) -> pa.RecordBatch:
-    """Values by column, JSON as text; a missing column is null in all `count` rows."""
     arrays = [
         pa.array(values[column.name], _type(column)) if column.name in values else pa.nulls(count, _type(column))
         for column in columns

@@ -125,7 +125,6 @@ class Ledger:
                 yield entry
 
     def _last_snapshot(self) -> int:
-        """The offset of the last snapshot before any damaged record, or 0."""
         found = 0
         try:
             for record in iter_ledger(self._buffer):

@@ -34,7 +34,6 @@ FOOTERS = {
 
 
 def reference_columns(names: QueueNames, payload: Derived | None = None) -> dict[int, tuple[Columns, ...]]:
-    """The columns of each kind of record; faults have none."""
     queue = Derived(
         (Column("QueueKey"), Column("QueueUri")), ("queue_key",), lambda key: (hex_of(key), names.uris.get(key))
     )

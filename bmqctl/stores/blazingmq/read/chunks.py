@@ -123,7 +123,6 @@ class ChunkScanner:
         self.damaged = False
 
     def chunk(self, place: int, records: NDArray[Any]) -> Chunk:
-        """Make rows of the records from slot `place` on, without a copy if all are sound."""
         index = np.arange(place, place + len(records), dtype=np.int64)
         kinds = sound_kinds(records)
         if place == self._next and len(records) and kinds.all():

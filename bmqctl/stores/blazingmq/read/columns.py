@@ -120,7 +120,6 @@ class Derived:
     shared: bool = True
 
     def keys(self, part: Part) -> list[Any]:
-        """The argument of `values` for each record: the field, or a tuple of several."""
         read = [part.column(field).tolist() for field in self.fields]
         return read[0] if len(read) == 1 else list(zip(*read, strict=True))
 

@@ -204,7 +204,6 @@ def read_blocks(path: Path, start: int = 0, block_size: int = BLOCK_SIZE) -> Ite
 
 
 def read_written(path: Path) -> bytearray:
-    """Read the file up to the last block that is not all zeros."""
     content = bytearray()
     for offset, block in read_blocks(path):
         content += bytes(offset - len(content))

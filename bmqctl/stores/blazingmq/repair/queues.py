@@ -61,7 +61,6 @@ class QueueWitnesses:
         return None if entry is None else entry.queue_key
 
     def entry(self, queue_key: bytes, offset: int | None) -> Entry | None:
-        """The entry for a queue's CREATION or ADDITION that points to `offset` (None: lost)."""
         there = None if offset is None else self._parse(offset)
         if there is not None and there.queue_key != queue_key:
             there = None
@@ -76,7 +75,6 @@ class QueueWitnesses:
         return Entry(found.uri, apps, self._qlist[found.offset : found.end], there is None)
 
     def adopt(self, queue_key: bytes, offset: int) -> Entry | None:
-        """The entry at `offset` with its key replaced."""
         entry = self._parse(offset)
         if entry is None:
             return None

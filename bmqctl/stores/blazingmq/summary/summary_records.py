@@ -80,7 +80,6 @@ class RecordCounts:
         self._last: int | None = None
 
     def take(self, chunk: RecordChunk, kinds: NDArray[Any]) -> None:
-        """Count a chunk; `kinds` are its `columns.sound_kinds`."""
         self._kinds += np.bincount(kinds, minlength=len(RecordType))
         sound = np.flatnonzero(kinds)
         if not len(sound):

@@ -59,7 +59,6 @@ class QueueEntries:
         return np.concatenate([self.read(number, 1) for number in numbers.tolist()])
 
     def between(self, begin: int, end: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Yield the entries in [`begin`, `end`) that have files, with the number of the first."""
         for file in self.queue.files:
             low, high = max(begin, file.begin // ENTRY_BYTES), min(end, file.end // ENTRY_BYTES)
             for first in range(low, high, CHUNK_ENTRIES):

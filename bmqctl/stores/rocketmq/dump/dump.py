@@ -210,7 +210,6 @@ def look_up_wanted(files: Sequence[LogFile], index_files: Sequence[Path], filter
 
 
 def _chunks_of(files: Sequence[LogFile], found: Found) -> Iterator[LogChunk]:
-    """Yield the records at the places found, and all parts of the log that the index does not cover."""
     at = files[0].begin
     for begin, end in (*found.parts, (files[-1].end, files[-1].end)):
         if at < begin:

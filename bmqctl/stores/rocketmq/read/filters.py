@@ -63,7 +63,6 @@ class LogFilters:
 
     @property
     def has_range(self) -> bool:
-        """True if the filters select a part of the log."""
         return any(each is not None for each in (self.since_ms, self.until_ms, self.offset_gt, self.offset_lt))
 
     @property

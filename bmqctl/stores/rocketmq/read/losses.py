@@ -121,7 +121,6 @@ class LoggedQueues:
             self.flush()
 
     def flush(self) -> None:
-        """Compare the pending records; those of many chunks are compared at once."""
         if self._count:
             columns = np.concatenate(self._held, axis=1)
             columns = columns[:, np.argsort(columns[0], kind="stable")]

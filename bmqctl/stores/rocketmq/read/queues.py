@@ -217,7 +217,6 @@ def queue_figures(
 def _count_lost(
     figures: QueueFigures, store: StoreFiles, losses: LogLosses, entries: NDArray[Any], there: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Count the entries at `there` whose records are lost; return the others."""
     begins = entries["physical_offset"][there].astype(np.int64)
     ends = begins + entries["size"][there].astype(np.int64)
     damaged, missing = (losses.lost(begins, loss) for loss in (Loss.DAMAGED, Loss.MISSING))

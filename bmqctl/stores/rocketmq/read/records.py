@@ -144,7 +144,6 @@ class LogRecords:
 
     @property
     def _born_more(self) -> Numbers | int:
-        """Bytes by which the producer's host is longer than an IPv4 host."""
         return (self.flags & _BORN_V6 != 0) * _V6_BYTES_MORE if self._has_v6 else 0
 
     @property

@@ -164,7 +164,6 @@ class _Planner:
         return plan
 
     def _add(self, area: Area) -> None:
-        """Add an area, and join adjacent ones without a record."""
         areas = self._plan.areas
         if areas and areas[-1].end == area.begin and not areas[-1].is_record and not area.is_record:
             areas[-1].end = area.end
@@ -198,7 +197,6 @@ class _Planner:
         self._held, self._count = [], 0
 
     def _end_areas(self) -> None:
-        """Order the areas, each in one file, and drop those after the last record."""
         plan = self._plan
         found: list[Area] = []
         for area in sorted(plan.areas, key=lambda area: area.begin):
@@ -333,7 +331,6 @@ class _Planner:
             areas[place].lost.append(each.lost)
 
     def _room(self, area: Area) -> int:
-        """Bytes for records in an area; at the end of a file a blank one must follow."""
         if area.is_record:
             return 0
         used = sum(map(room_for, area.lost))

@@ -72,7 +72,6 @@ def _answers(client: AdminClient, place: str, queue: QueueUri) -> QueueAnswers:
 
 
 def stored_messages(info: dict[str, Any], queue: QueueUri) -> int:
-    """The number of a queue's messages, opened or not, in its primary's answer about the domain."""
     name = queue._replace(app_id="").canonical
     storages = info.get("storageContent", {}).get("storages", [])
     return next((int(each["numMessages"]) for each in storages if each["queueUri"] == name), 0)

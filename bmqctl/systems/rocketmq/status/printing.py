@@ -115,7 +115,6 @@ def _counted(number: int, what: str) -> str:
 
 
 def json_value(view: View, problems: Sequence[Problem]) -> dict[str, Any]:
-    """The whole view for JSON, with names in camel case."""
     value: dict[str, Any] = _json(view)
     return {"isHealthy": not problems, "leader": view.leader, **value, "problems": [_json(each) for each in problems]}
 

@@ -166,7 +166,6 @@ _CONTROLLED = "enableControllerMode=true and controllerAddr, as the others of it
 
 
 def _of_configured(name: Name, view: View) -> Iterator[Problem]:
-    """The brokers of a name that no controller knows."""
     wanting = [each for each in name.brokers if each.wants_controller]
     if wanting:
         yield Problem(
