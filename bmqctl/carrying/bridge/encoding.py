@@ -1,7 +1,7 @@
 """RocketMQ messages as bytes for BlazingMQ, mostly without intermediate property objects.
 
 Most messages of a topic have the same names of properties. Each set of names has one plan, the order of BlazingMQ's
-names and their bytes, so that a message needs only its values. Messages without a plan, such as those that were in
+names and their bytes, so that a message needs only its values. Messages without a plan, such as any that were in
 BlazingMQ before, go through `to_blazingmq`, which defines the result of both.
 """
 

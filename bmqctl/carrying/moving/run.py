@@ -84,7 +84,7 @@ class Carried:
 
 
 class SourceContents(NamedTuple):
-    """The messages at a source. `unfit` counts those that the destination cannot have, by reason, if known."""
+    """The messages at a source. `unfit` counts, by reason, the ones that the destination cannot have, if known."""
 
     messages: int
     size_bytes: int

@@ -67,7 +67,7 @@ class Part:
 
 
 async def find_parts(client: Client, end: RocketEnd, timeout_s: float, group: str = "") -> list[Part]:
-    """Find the messages of a topic's queues, or with `group` those that this group has yet to get.
+    """Find the messages of a topic's queues, or with `group` the messages that this group has yet to get.
 
     Raises `CannotBegin` for a queue that the topic lacks, or one of `FAULTS`.
     """

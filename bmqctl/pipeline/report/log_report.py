@@ -80,7 +80,7 @@ class GroupLag:
 
 @dataclass(frozen=True)
 class Retries:
-    """Messages that a group sent back, by the number of times, and those that it gave up."""
+    """Messages that a group sent back, by the number of times, and messages that it gave up."""
 
     group: str
     retried: int

@@ -35,7 +35,7 @@ _OF_NAMESERVER: Final = (
 
 
 def add_cluster(archive: Archive, places: Places, ask: Asker) -> None:
-    """Add the answers of the given processes, and of those that they name; silent ones are noted as missing."""
+    """Add the answers of the given processes, and of others that they name; silent ones are noted as missing."""
     trio.run(_add_cluster, archive, places, ask)
 
 

@@ -86,9 +86,7 @@ def measure_cluster(views: Sequence[dict[str, Any]]) -> Measured:
 
 
 def _partition(known: Sequence[dict[str, Any]], number: int) -> tuple[bool, int, int | None]:
-    """Return whether a partition is served, how many nodes have a healed copy, and how far the last of them is
-    behind.
-    """
+    """Return whether a partition is served, how many nodes have a healed copy, and the lag of the last one."""
     seen = {view["nodeId"]: view["partitions"][number] for view in known if number < len(view["partitions"])}
     # The newest lease decides, and for it the primary's own answer.
     best = max(seen.items(), key=lambda item: (item[1]["primaryLeaseId"], item[0] == item[1].get("primaryNodeId")))[1]

@@ -40,7 +40,7 @@ class Look(NamedTuple):
 
 
 def take_sample(places: Places, asker: Asker) -> Sample:
-    """Ask all given processes, and those that they name. Raises `NobodyAnswers` if none answers."""
+    """Ask all given processes, and others that they name. Raises `NobodyAnswers` if none answers."""
     return take_look(places, asker).sample
 
 

@@ -174,7 +174,7 @@ def row_of(entry: Entry) -> Row:
 
 
 def reference_of(ledger: Ledger, entry: Entry) -> dict[str, Any]:
-    """Convert a record to the form that `bmqstoragetool --details --print-mode json-pretty` prints it."""
+    """Convert a record as `bmqstoragetool --details --print-mode json-pretty` prints it."""
     header = entry.record.header
     return {
         "RecordType": LedgerRecordType(header.record_type).name,

@@ -45,7 +45,7 @@ QLIST_TABLE = [
 
 
 def data_rows(path: Path) -> Iterator[Row]:
-    """The records of a DATA file, without their payloads; Raises FormatError at a damaged one."""
+    """The records of a DATA file, without their payloads. Raises FormatError at a damaged one."""
     with DataFile(path) as file:
         for index, (offset, buffer, record) in enumerate(file.records()):
             yield {
@@ -61,7 +61,7 @@ def data_rows(path: Path) -> Iterator[Row]:
 
 
 def qlist_rows(path: Path) -> Iterator[Row]:
-    """The records of a QLIST file; Raises FormatError at a damaged one."""
+    """The records of a QLIST file. Raises FormatError at a damaged one."""
     for index, record in enumerate(iter_qlist(read_written(path))):
         yield {
             "index": index,

@@ -37,7 +37,7 @@ def list_prefix(queue: QueueUri) -> str:
 
 
 def contents_of(host: str, port: int, asking: Connects, queue: QueueUri) -> QueueContents:
-    """Ask a queue's primary for its messages, or those that an app has yet to confirm.
+    """Ask a queue's primary for its messages, or the ones that an app has yet to confirm.
 
     A queue that no client has opened since its broker began is not listed: its age is unknown, and a query of an app is
     refused. Raises `AdminLost` if a broker is unreachable, and `Refused`.

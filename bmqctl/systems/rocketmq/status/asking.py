@@ -1,4 +1,4 @@
-"""Queries to a RocketMQ cluster: to the given processes, and to those that they name in turn.
+"""Queries to a RocketMQ cluster: to the given processes, and to others that they name in turn.
 
 `mqadmin` sends the same requests, so they work with anyone's nameservers, controllers and brokers.
 """

@@ -234,7 +234,7 @@ def _clusters(heard: Heard, brokers: list[Broker]) -> Iterator[str]:
 
 
 def _brokers(told: Replicas | None, heard: Heard, registered: Mapping[str, tuple[str, int]]) -> Iterator[Broker]:
-    """The brokers of a name: first the controller's, by id, then those that only nameservers know."""
+    """The brokers of a name: first the controller's, by id, then brokers that only nameservers know."""
     known: set[str] = set()
     if told is not None:
         replicas = [(each, True) for each in told.in_sync_replicas] + [
