@@ -19,7 +19,7 @@ ONLY, FIRST, SECOND = "", "first", "versus"
 
 
 class Run(NamedTuple):
-    """One run of a series. `scenario` is its name, or empty; `broker` is `first` or `versus`, or empty with one
+    """One run of a series. `scenario` is its name, or empty; `broker` is `first`, `versus`, or empty with one
     broker.
     """
 

@@ -65,9 +65,7 @@ PAUSE_LOOKS: Final = 4
 
 
 class Overview(NamedTuple):
-    """A look at a cluster, with its number and its time in seconds since 1970; `rows` are totals, `parts` their
-    parts.
-    """
+    """A look at a cluster, with its number and its time in seconds since 1970; `rows` are totals of `parts`."""
 
     number: int
     at_s: float

@@ -196,8 +196,7 @@ def read_task(
     filters: Sequence[Filter] = (),
     account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
-    damage.
+    """Yield a task's rows that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at damage.
 
     `account` is complete when all rows are read.
     """

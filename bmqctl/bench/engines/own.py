@@ -55,9 +55,7 @@ async def _start(
 def _run_all(
     seats: Sequence[Seat], run: Callable[[Seat], Awaitable[tuple[T, str | None]]]
 ) -> tuple[list[T], str | None]:
-    """Run all seats together; return their results and the first fault, if any. Raises `CannotStart` if one never
-    began.
-    """
+    """Run all seats; return their results and the first fault, if any. Raises `CannotStart` if one never began."""
     tallies: list[T] = []
     faults: list[str] = []
     refusals: list[CannotStart] = []

@@ -28,9 +28,7 @@ class Source(Protocol):
     lanes: int
 
     async def run(self, bridge: Bridge, task_status: trio.TaskStatus[None]) -> None:
-        """Take messages until the bridge has ended, across lost connections. Raises `CannotBegin` without a first
-        one.
-        """
+        """Take messages until the bridge has ended, across lost connections. Raises `CannotBegin` without the first."""
 
     def settle(self, lane: int, items: list[CarriedMessage]) -> None:
         """Let the source forget messages."""

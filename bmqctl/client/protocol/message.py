@@ -101,9 +101,7 @@ class Message(_Fields):
 
 
 def encode_data(payload: Buffer, properties: Properties | None, *, compress: bool) -> tuple[Buffer, int, int, int]:
-    """Return data, flags, compression and schema id of a PUT message. Raises `ValueError` if a property cannot be
-    encoded.
-    """
+    """Return data, flags, compression and schema id of a PUT. Raises `ValueError` if a property cannot be encoded."""
     if not properties and not compress:
         return payload, PutFlag.ACK_REQUESTED, CompressionAlgorithm.NONE, 0
     wanted = CompressionAlgorithm.ZLIB if compress else CompressionAlgorithm.NONE

@@ -204,9 +204,7 @@ class TableFile:
 def read_table(
     output: Output, name: str, file_format: FileFormat, schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that `TableFile` wrote with `schema`, in batches. Raises OSError or ArrowInvalid if
-    damaged.
-    """
+    """Yield the rows of a file that `TableFile` wrote with `schema`. Raises OSError or ArrowInvalid if damaged."""
     wanted = schema if columns is None else pa.schema([schema.field(column) for column in columns])
     with output.files.open_input_file(output.path(name)) as source:
         if file_format in (FileFormat.PARQUET, FileFormat.DELTA):

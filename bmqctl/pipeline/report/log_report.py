@@ -141,7 +141,7 @@ class _Making:
         self.messages = self._messages()
 
     def report(self) -> LogReport:
-        """Make the report. Raises StoreError or OutputError if a source is unreadable, NothingToReport without
+        """Make the report. Raises StoreError or OutputError for an unreadable source, NothingToReport without
         messages.
         """
         self.on_progress("determining the time span", 0, 0)

@@ -120,9 +120,7 @@ class QueueReport:
 
 @dataclass(frozen=True)
 class AppReport:
-    """An app of a queue. `rejected` messages were given up after the last delivery attempt; `pending` ones await a
-    confirm.
-    """
+    """An app of a queue. `rejected` messages were given up after the last attempt; `pending` ones await a confirm."""
 
     queue: str
     app: str

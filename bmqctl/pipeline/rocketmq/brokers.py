@@ -202,9 +202,7 @@ def limit_of(epochs: Sequence[EpochEntry], leading: Sequence[EpochEntry]) -> int
 
 
 def _are_replicas(one: ReplicaLog, other: ReplicaLog) -> bool:
-    """Return whether two logs are of one broker. Raises StoreError if their identities agree, but their bytes do
-    not.
-    """
+    """Return whether two logs are of one broker. Raises StoreError if their identities agree, but not their bytes."""
     names = [log.identity[:2] for log in (one, other) if log.identity is not None]
     if len(set(names)) > 1:
         return False

@@ -141,8 +141,7 @@ def read_log_part(
     filters: Sequence[Filter] = (),
     account: Account | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of `part` that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at
-    damage.
+    """Yield rows of `part` that pass `filters`, with the columns of `schema`. Raises StoreError (failfast) at damage.
 
     `account` is complete when all rows are read.
     """

@@ -164,9 +164,7 @@ def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
 
 
 def open_store(options: ReadOptions, bounds: Bounds | None = None) -> Store:
-    """Open a store. Raises StoreError if there is nothing to read, or (failfast) for a journal that cannot be
-    opened.
-    """
+    """Open a store. Raises StoreError if there is nothing to read, or (failfast) a journal that cannot be opened."""
     journals: list[Journal] = []
     damaged: list[tuple[Path, Exception]] = []
     for found in find_journals(options.paths, options.file_sets):

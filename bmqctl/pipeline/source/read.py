@@ -59,9 +59,7 @@ BYTES_PER_BATCH = 16 << 20
 def payload_batches(
     part: Part, options: ReadOptions, schema: pa.Schema, bounds: Bounds, account: Account
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each message's record; `fault` is the reason for a missing payload, or raises StoreError
-    (failfast).
-    """
+    """Yield a row for each message; `fault` is the reason for a missing payload, or raises StoreError (failfast)."""
     rows = PayloadRows(part, options, schema, account)
     for chunk, sound in walk(part, options, account):
         kinds = select(chunk, sound, part.names, bounds)

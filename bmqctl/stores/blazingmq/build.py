@@ -367,9 +367,7 @@ class StoreBuilder:
 
 
 def build_store(lines: Iterable[str], directory: Path, start_s: int) -> StoreBuilder:
-    """Write the store that `lines` describe to `directory`. Raises BadLine, with the line number, at the first bad
-    line.
-    """
+    """Write the store that `lines` describe to `directory`. Raises BadLine, with its number, at the first bad line."""
     with StoreBuilder(directory, start_s) as builder:
         for number, text in enumerate(lines, 1):
             if not text.strip():

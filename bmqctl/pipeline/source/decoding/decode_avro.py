@@ -31,8 +31,9 @@ _LOGICAL = {
 
 
 def avro_codec(schema: str) -> tuple[pa.StructType, Callable[[bytes], Any]]:
-    """Make the Arrow type and the decoder of a schema, JSON or the path of an .avsc file. Raises ValueError if it is
-    invalid, or not of a record.
+    """Make the Arrow type and the decoder of a schema, JSON or the path of an .avsc file.
+
+    Raises ValueError if it is invalid, or not of a record.
     """
     parsed = parse_avro_schema(schema)
     names: dict[str, Any] = {}

@@ -145,9 +145,7 @@ class _Parser:
 
 
 def _fit(value: Any, kind: pa.DataType) -> Any:
-    """Convert `value` (of `json.loads`, fractions as Decimal) for an Arrow `kind`. Raises ValueError if it does not
-    fit.
-    """
+    """Convert `value` (of `json.loads`, fractions as Decimal) for an Arrow `kind`. Raises ValueError on a misfit."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -163,9 +163,7 @@ class Journal:
 
 
 def open_journal(path: Path, ledgers: NamedByLedgers | None, payloads: PayloadPlan | None, stack: ExitStack) -> Journal:
-    """Open a journal. Raises FormatError if its headers are wrong, NotAStoreFile if payloads are wanted without
-    DATA.
-    """
+    """Open a journal. Raises FormatError if its headers are wrong, NotAStoreFile if wanted payloads lack DATA."""
     reader = stack.enter_context(JournalReader(path))
     opened = None if payloads is None else stack.enter_context(payloads.open(path))
     return Journal(reader, Source(load_names(path, reader.partition_id, ledgers), opened))
