@@ -19,9 +19,7 @@ ONLY, FIRST, SECOND = "", "first", "versus"
 
 
 class Run(NamedTuple):
-    """One run of a series. `scenario` is its name, or empty; `broker` is `first`, `versus`, or empty with one
-    broker.
-    """
+    """One run of a series. `scenario` is its name, or empty; `broker` is `first`, `versus`, or, for one, empty."""
 
     scenario: str
     round: int

@@ -38,7 +38,7 @@ __all__ = ["ConsoleSettings", "make_application"]
 log = logging.getLogger("bmqctl.console")
 
 BODY_BYTES_MAX: Final = 4 << 20
-# The wait for the cluster after a refused login.
+# Delay of the next login after a refused one.
 REFUSED_LOGIN_S: Final = 1.0
 # Payloads decoded at a time, each in a process of its own.
 DECODERS_MAX: Final = 2

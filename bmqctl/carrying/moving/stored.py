@@ -59,7 +59,7 @@ def select(tags: str | None, sql: str | None) -> Selection:
 
 @dataclass(slots=True)
 class Part:
-    """The part of a queue to read: offsets [first, end)."""
+    """The part of a queue to read: [`offset`, `end`)."""
 
     place: Place
     offset: int

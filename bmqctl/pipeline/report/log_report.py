@@ -141,9 +141,7 @@ class _Making:
         self.messages = self._messages()
 
     def report(self) -> LogReport:
-        """Make the report. Raises StoreError or OutputError for an unreadable source, NothingToReport without
-        messages.
-        """
+        """Make the report. Raises StoreError or OutputError for a bad source, NothingToReport without messages."""
         self.on_progress("determining the time span", 0, 0)
         span = self.messages.agg(f.min(_seconds()), f.max(_seconds())).collect()[0]
         if span[0] is None:

@@ -85,7 +85,7 @@ def lose_sizes(account: Account, scan: JournalScan, files: FileSet, *, by_itself
 
 
 def record_losses(path: Path) -> Account:
-    """Account for all journal records, QLIST files, and files like `file_losses`; a file is read with its file set."""
+    """Account for all journal records and QLIST files, and files as `file_losses` does; a file with its file set."""
     account = file_losses(path)
     for directory, files in _sets(path):
         journal, stated = directory / str(files.journal), 0
