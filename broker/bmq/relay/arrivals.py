@@ -220,7 +220,11 @@ class Arrivals:
         if not rda & UNLIMITED:
             self._rejects.limit = max(counter, self._rejects.limit or 0)
         if message.outstanding & app.bit:
-            return  # it came before, from an upstream that was lost: brokers below count on from there
+            # It came before, from an upstream that was lost. Consumers elsewhere may have died of it since.
+            if rda & POISONOUS and not rda & UNLIMITED and counter < app.attempts.get(guid, counter + 1):
+                app.attempts[guid] = counter
+                self._pass_counter_on(app, message, data)
+            return
         if not app.streams and app.app_id not in self._opens.consumers:
             return  # it was in flight, see `RelayQueue._drop_app`
         if app.only is None and (texts := self._asked.texts(app)) and not self._queue.is_wanted(message, texts):
@@ -234,6 +238,16 @@ class Arrivals:
             self._queue.deliver(app)
         else:
             self.give(app, message, data)
+
+    def _pass_counter_on(self, app: App, message: Message, data: Buffer) -> None:
+        """Push a message again to the broker below that has it, which counts on from the lower counter."""
+        for stream in app.streams:
+            held = stream.unconfirmed.get(message.guid) if stream.sink.takes_all else None
+            if held is not None:
+                try:
+                    stream.sink.push(stream.queue_id, message, data, held[1].subscription_id, message.schema_id)
+                except Exception as error:
+                    stream.sink.fail(error)
 
     def give(self, app: App, message: Message, data: Buffer) -> None:
         if app.redelivery or app.pending or app.is_behind:

@@ -268,6 +268,7 @@ class Pushed:
     flags: int = 0
     compression: int = 0
     schema_id: int = 0
+    rda_info: int = 0
 
 
 T = TypeVar("T")
@@ -331,6 +332,7 @@ class Client:
                             push.flags,
                             push.compression,
                             push.schema_id,
+                            info.rda_info,
                         )
             else:
                 yield EventType(frame.type)

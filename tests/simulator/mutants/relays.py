@@ -42,10 +42,19 @@ RELAYS = (
         "broker.bmq.relay.arrivals",
         (
             (
-                "        if message.outstanding & app.bit:\n            return  # it came before, from an upstream that was lost: brokers below count on from there\n",
-                "",
+                "        if message.outstanding & app.bit:\n            # It came before",
+                "        if message.outstanding < 0:\n            # It came before",
             ),
         ),
+    ),
+    Mutant(
+        "deaths-elsewhere-unheard",
+        "attempts",
+        "A hop whose consumer holds a message hears of no attempts at it elsewhere.",
+        "broker.bmq.relay.arrivals",
+        (("counter < app.attempts.get(guid, counter + 1)", "counter < 0"),),
+        hidden="It takes a hop that has lost its primary while a consumer there holds a message, and deaths of that consumer and of one elsewhere: world 20261140343 of BlazingMQ comes to that, and few before it.",
+        unit="tests/broker/bmq/relay/test_relay_primaries.py::test_a_hop_counts_the_deaths_elsewhere_for_a_message_that_its_consumer_has_kept",
     ),
     Mutant(
         "posts-not-handed-over",

@@ -17,6 +17,7 @@ from broker.bmq.relay.relay import RelayQueue
 from broker.common.clock import Now
 from formats.bmq.codes import AckStatus, PutFlag
 from formats.bmq.control.messages import (
+    ClientType,
     ControlMessage,
     OpenQueue,
     OpenQueueResponse,
@@ -24,6 +25,7 @@ from formats.bmq.control.messages import (
 )
 from formats.bmq.wire.event import EventType, build_event
 from formats.bmq.wire.put import append_put
+from formats.bmq.wire.rda import limited
 from tests.broker.bmq.relay.hop_rig import DOMAINS, FANOUT, QUEUE, HopClient, World
 from tests.broker.bmq.rig import ACK, READ, WRITE, Wanted, guid, handle
 
@@ -90,6 +92,47 @@ def test_the_attempts_at_a_held_message_count_at_the_next_primary(three: World, 
     assert three.nodes[1].rig.node.queues[uri].apps["foo"].messages == 0
     three.wait(4000)
     assert [each.payloads() for each in consumers] == [[], []]
+
+
+def dies_elsewhere(world: World, producer: HopClient, uri: str) -> None:
+    """Post a message that a consumer at node 1 gets. Its link is cut, and a consumer at node 2 dies of the message."""
+    producer.post(0, guid(0), b"bad")
+    world.part(0, 1)
+    victim = world.client(2)
+    victim.read(0, uri, "foo", 1)
+    assert victim.payloads() == [b"bad"]
+    victim.drop()
+    world.wait(4000)
+    world.join(0, 1)
+    world.nodes[1].queues.primary_active(0, 0, True)
+    world.wait(4000)
+
+
+def test_a_hop_counts_the_deaths_elsewhere_for_a_message_that_its_consumer_has_kept(three: World) -> None:
+    uri = "bmq://poison/q"
+    producer = three.client(0)
+    producer.open(0, uri, WRITE | ACK)
+    consumers = [three.client(1) for _ in range(3)]
+    for consumer in consumers:
+        consumer.read(0, uri, "foo", 1)
+    dies_elsewhere(three, producer, uri)
+    for _ in range(2):
+        one_dies(three, consumers)
+    assert [each.payloads() for each in consumers] == [[]]
+    for node_id in (0, 1):
+        assert three.nodes[node_id].rig.node.queues[uri].apps["foo"].messages == 0
+
+
+def test_a_hop_passes_the_deaths_elsewhere_on_to_the_proxy_that_has_the_message(three: World) -> None:
+    uri = "bmq://poison/q"
+    producer, proxy = three.client(0), three.client(1, ClientType.TCPBROKER)
+    producer.open(0, uri, WRITE | ACK)
+    proxy.read(0, uri, "foo", 1)
+    dies_elsewhere(three, producer, uri)
+    assert [(push.payload, push.rda_info) for push in proxy.pushes()] == [
+        (b"bad", limited(3)),
+        (b"bad", limited(2, poisonous=True)),
+    ]
 
 
 def test_the_hop_itself_becomes_the_primary(three: World) -> None:
