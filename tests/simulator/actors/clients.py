@@ -418,7 +418,7 @@ class Consumer(Client):
         self.tuning = Tuning(0, self.random.choice((1, 3, 1000)), part)  # what it wants
         self._tunings: list[list[Tuning]] = [[] for _ in reads]  # what is in force, and what it has asked for since
         self._ids = [(0, place + 1) if one_id else (place, int(bool(app))) for place, (_, app) in enumerate(reads)]
-        self._held: list[set[bytes]] = [set() for _ in reads]
+        self._held: list[dict[bytes, int]] = [{} for _ in reads]  # by GUID, the id of the subscription
         self._shapes: dict[tuple[int, int], int] = {}  # by queue id and number
         self.confirm_us = 15_000
         self.keeps_part = 0.02
@@ -552,7 +552,7 @@ class Consumer(Client):
         uri, _ = self.reads[place]
         if self.world.records.promises[uri] is Promise.PASSED or place in self._closing:
             return
-        self._count(place, item.guid)
+        self._count(place, item.guid, item.subscription_id)
         if self.world.attempts.kills(uri, item.guid):
             self.world.say(f"{self.name} dies of a message")
             self.leave(self.world.attempts.away_us())
@@ -572,25 +572,28 @@ class Consumer(Client):
         hold_us = self.world.attempts.hold_us(uri, item.guid)
         self.world.clock.after(hold_us + int(self.random.expovariate(1) * self.confirm_us), confirm)
 
-    def _count(self, place: int, guid: bytes) -> None:
-        """Check that it holds no more than it has asked for; what others were done with does not count."""
-        held, tuning = self._held[place], self._tunings[place][0]
-        subscriptions = max(1, len(self._parts))
-        messages_max, bytes_max = tuning.messages_max * subscriptions, tuning.bytes_max * subscriptions
-        if guid in held:
+    def _count(self, place: int, guid: bytes, subscription_id: int) -> None:
+        """Check that a subscription holds no more than it has asked for.
+
+        What others were done with does not count, nor what an app had before its domain named it for good.
+        """
+        all_held, tuning = self._held[place], self._tunings[place][0]
+        if guid in all_held:
             return
-        records = self.world.records
+        all_held[guid] = subscription_id
+        posts = self.world.records.posts
+        held = {each for each, by in all_held.items() if by == subscription_id}
         # The last one may exceed the limit of bytes.
-        is_beyond = sum(len(payload_of(records.posts[each])) for each in held) >= bytes_max
-        held.add(guid)
-        if len(held) <= messages_max and not is_beyond:
+        size = sum(len(payload_of(posts[each])) for each in held - {guid})
+        if len(held) <= tuning.messages_max and size < tuning.bytes_max:
             return
         uri, app = self.reads[place]
-        view = records.views[uri][app or "__default"]
+        records, view = self.world.records, self.world.records.views[uri][app or "__default"]
         held -= view.confirm_sent
-        held -= {each for each in held if records.posts[each].purged or records.posts[each].refused}
-        size = sum(len(payload_of(records.posts[each])) for each in held - {guid})
-        is_beyond = len(held) > messages_max or size >= bytes_max
+        held -= {each for each in held if posts[each].purged or posts[each].refused}
+        held -= {each for each in held if posts[each].made_us < view.begun_us}
+        size = sum(len(payload_of(posts[each])) for each in held - {guid})
+        is_beyond = len(held) > tuning.messages_max or size >= tuning.bytes_max
         if is_beyond and view.owes and records.promises[uri] is Promise.KEPT and uri not in records.lives_us:
             what = f"{len(held)} messages of {uri}, {size} bytes before the last"
             raise Violation(f"{self.name} holds {what}, and has asked for {tuning}")
@@ -623,7 +626,7 @@ class Consumer(Client):
             self.world.attempts.confirmed(self.link, app or "__default", guid)
         rows = [(self._ids[place][0], guid, self._ids[place][1]) for place, guid in what]
         for place, guid in what:
-            self._held[place].discard(guid)
+            self._held[place].pop(guid, None)
         if odd_at is not None:
             rows.insert(odd_at, (rows[0][0], rows[0][1], NO_SUB_ID))
         host = self.host

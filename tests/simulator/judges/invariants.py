@@ -108,6 +108,7 @@ class AppView:
     """The messages that one app of one queue has received, is owed, and has confirmed, by GUID."""
 
     owes: bool = True
+    begun_us: int = 0  # what was posted before may be gone with an app of this name that was removed
     pushed: set[bytes] = field(default_factory=set)
     owed: dict[bytes, None] = field(default_factory=dict)
     confirm_sent: set[bytes] = field(default_factory=set)

@@ -353,7 +353,8 @@ class World:
         """Each queue is as good as new: what is posted now reaches everybody, what was for nobody in particular too."""
         if Feature.APPS in self.features:
             for uri in self._fanouts:
-                self.records.views[uri][EXTRA_APP].owes = self.operator.wants_extra
+                view = self.records.views[uri][EXTRA_APP]
+                view.owes, view.begun_us = self.operator.wants_extra, self.clock.us
         for producer, uri in [(last, uri) for last in self._producers[-1:] for uri in last.uris]:
             views = self.records.views[uri]
             if self.promises[uri] is Promise.PASSED:
