@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -26,6 +27,7 @@ EXTRA_APP = "baz"
 INTERVAL_US = 900_000
 INSIST_US = 1_000_000
 LATE_US_MAX = 3_000_000
+QLIST_PART = 0.7
 LIMITED = "priority"
 ADMITTING = ("priority", "fanout")  # the domains that may admit few clients
 CHANGES = ("message_ttl_s", "deduplication_time_ms", "strong", "idle_time_max_ms", "delivery_attempts_max", "limits")
@@ -176,10 +178,22 @@ class Operator:
         config = domains[self._fanout]
         apps = [app for app in config.app_ids if app != EXTRA_APP]
         if not self.wants_extra:
+            if not self._has_room():
+                return
             apps.append(EXTRA_APP)
         self._world.say(f"'{self._fanout}' is to have the apps {', '.join(apps)}")
         domains[self._fanout] = replace(config, app_ids=tuple(apps))
         self._spread(self._fanout)
+
+    def _has_room(self) -> bool:
+        """Return whether each partition has room for more apps, and for the queues that clients open after that.
+
+        Rollovers keep the record of each app that a queue has ever had, as the reference's do.
+        """
+        nodes = [host.node for host in self._world.hosts if host.node is not None]
+        partitions = [partition for node in nodes for partition in node.partitions.values()]
+        used = [(each.records.files.qlist_end + each.records.qlist_held, each.room.limits.qlist) for each in partitions]
+        return all(size <= limit * QLIST_PART for size, limit in used)
 
     # -- domain files that are changed at each node, at once or one after another
 
@@ -195,14 +209,15 @@ class Operator:
     def _reconfigure(self, host: Host, name: str) -> None:
         host.domains[name] = self._world.domains[name]
         if host.node is not None:
-            host.step(partial(self._reconfigure_at, host.node, self._world.domains[name]))
+            host.step(partial(self._reconfigure_at, host.node, host.domains, name))
 
-    def _reconfigure_at(self, node: Node, config: DomainConfig) -> None:
-        domain = node.domains.get(config.name)
+    def _reconfigure_at(self, node: Node, files: Mapping[str, DomainConfig], name: str) -> None:
+        """Have a node take a domain's file as it is by now, which may have changed while the process stood still."""
+        domain = node.domains.get(name)
         if domain is None:
             return
         try:
-            reconfigure(node, domain, config)
+            reconfigure(node, domain, files[name])
         except Full as full:
             self._world.say(f"n{node.identity.node_id} cannot change apps: {full}")
             for queue in self._fanouts(node) if not self._world.is_cluster else ():
