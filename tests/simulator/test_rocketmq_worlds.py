@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.families import mostly_slow
 from tests.simulator import mutate
 from tests.simulator.mutants.rocketmq import ROCKETMQ
 from tests.simulator.mutants.rocketmq_consuming import ROCKETMQ_CONSUMING
+from tests.simulator.rocketmq.world import RocketWorld
 from tests.simulator.run import main, simulate_rocketmq
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +30,23 @@ def test_rocketmq_node(seed: int) -> None:
     world = simulate_rocketmq(seed)
     assert world.clock.steps >= 400
     assert world.records.acked
+
+
+class _Unlucky(Random):
+    """A generator whose chances are such that requests are held back."""
+
+    def random(self) -> float:
+        return 0.98
+
+
+def test_producers_whose_requests_are_held_back_again_and_again_stay_connected() -> None:
+    world = RocketWorld(0)
+    world.random = _Unlucky(0)
+    for _ in range(150):
+        world._fault()
+        world.step(0)
+        world.wall_ms += 1_000
+    assert not any(producer.connection.session.reason for producer in world.producers)
 
 
 @pytest.mark.process

@@ -77,6 +77,8 @@ class Calls:
         self._has_read = False
         # The broker reads nothing of it before this time.
         self.held_until_ms = 0
+        # When nothing was held back last.
+        self.free_ms = 0
         # The calls that the broker has not read.
         self.outgoing: list[str] = []
 

@@ -201,6 +201,7 @@ class RocketNode(NotedWorld):
         connection = Connection(session, encoding, asked)
         if self.is_guarded:
             connection.user = ROOT
+        connection.free_ms = self.wall_ms
         self.connections.append(connection)
         return connection
 
@@ -209,6 +210,7 @@ class RocketNode(NotedWorld):
         self._ports += 1
         headers = credential(*ROOT) if self.is_guarded else {}
         calls = Calls(self.process.connect_grpc(self._ports), name, headers)
+        calls.free_ms = self.wall_ms
         self.connections.append(calls)
         return calls
 

@@ -26,6 +26,8 @@ class Connection:
         self.outgoing = bytearray()
         # The broker reads nothing of it before this time.
         self.held_until_ms = 0
+        # When nothing was held back last.
+        self.free_ms = 0
         # The user, with its password, that signs requests.
         self.user: tuple[str, str] | None = None
         self._encoding = encoding

@@ -44,6 +44,9 @@ LITTLE_ROOM = 2_000
 REFUSED_LUCK, REFUSED_AFTER_MAX = 0.03, 5
 # The network holds back the requests of a producer for at most this time: questions about its transactions cross them.
 HELD_MS_MAX = 12_000
+# Held back again and again, they come after this time. With a heartbeat before, that is less than the two minutes after
+# which the broker closes a connection over which nothing comes.
+HELD_IN_ALL_MS_MAX = 85_000
 
 _KILLS = (Death.STOP, Death.KILL, Death.UNANSWERED, Death.TORN)
 
@@ -91,7 +94,9 @@ class RocketWorld(RocketNode):
         if running_ms is not None and (running_ms >= FLUSHING_MS_MAX or self.random.random() < 0.6):
             process.flusher.complete()
         for connection in self.connections:
-            size = 0 if self.wall_ms < connection.held_until_ms else len(connection.outgoing)
+            size = 0
+            if self.wall_ms >= connection.held_until_ms:
+                size, connection.free_ms = len(connection.outgoing), self.wall_ms
             if size and self.random.random() < 0.1:
                 size = self.random.randrange(size)
             if size:
@@ -144,7 +149,8 @@ class RocketWorld(RocketNode):
         elif luck > 0.97:
             producer = self.random.choice(self.producers)
             self._inject(f"the requests of {producer.name} are held back")
-            producer.link.held_until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
+            until_ms = self.wall_ms + self.random.randrange(HELD_MS_MAX)
+            producer.link.held_until_ms = min(until_ms, producer.link.free_ms + HELD_IN_ALL_MS_MAX)
 
     def _forbid(self) -> None:
         """Forbid the group that speaks gRPC to give messages back, or permit it again."""
