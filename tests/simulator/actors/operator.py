@@ -173,7 +173,9 @@ class Operator:
         return EXTRA_APP in self._world.domains[self._fanout].app_ids
 
     def change_apps(self) -> None:
-        """Have the domain name the extra app, or no longer."""
+        """Have the domain name the extra app, or no longer; nothing changes once the faults have ended."""
+        if not self._world.is_busy:
+            return
         domains = self._world.domains
         config = domains[self._fanout]
         apps = [app for app in config.app_ids if app != EXTRA_APP]

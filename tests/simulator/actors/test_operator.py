@@ -30,6 +30,15 @@ def test_apps_that_come_and_go_leave_room_for_other_queues() -> None:
         client.open(1 + number, f"bmq://priority/new{number}", WRITE | ACK)
 
 
+def test_apps_stay_as_they_are_once_the_faults_have_ended() -> None:
+    """A change that was planned before would take what is posted at the end from the app."""
+    world, _ = opened()
+    before = world.domains["fanout"]
+    world.is_busy = False
+    world.operator.change_apps()
+    assert world.domains["fanout"] is before
+
+
 def test_a_node_takes_the_file_of_a_domain_as_it_is_when_it_gets_to_it() -> None:
     """Changes that are asked for while its process stands still are one change."""
     world, client = opened()
