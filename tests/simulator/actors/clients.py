@@ -13,6 +13,8 @@ from crc32c import crc32c
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
 from formats.bmq.control.messages import (
+    AuthenticationMessage,
+    AuthenticationResponse,
     BrokerResponse,
     CloseQueue,
     ConfigureStream,
@@ -38,6 +40,7 @@ from tests.simulator.judges.accounts import check_refusal
 from tests.simulator.judges.invariants import SHAPES, X_LOW, Post, Promise, Violation, name_of, payload_of
 from tests.simulator.machines.ends import Item
 from tests.simulator.machines.network import Link, Taken
+from tests.simulator.machines.proofs import MEMBER, proof
 from tests.simulator.worlds.features import Feature
 
 if TYPE_CHECKING:
@@ -105,6 +108,7 @@ class Client:
         self.is_away = False
         self.host: Host | None = None  # at the other end of the link, or of the last one
         self.hosts: list[Host] = []  # where it may connect to; none for anywhere
+        self.certified: frozenset[str] = frozenset()  # the names in its certificate
 
     # -- the link
 
@@ -146,7 +150,13 @@ class Client:
         """Encode the client's identity."""
         client_id = self.name.encode().rjust(6, b"_")
         who = identity(client_id=client_id.hex().upper())
-        return build_schema_event(ber.encode(NegotiationMessage(choice=who)))
+        event = build_schema_event(ber.encode(NegotiationMessage(choice=who)))
+        return proof(MEMBER) + event if Feature.USERS in self.world.features else event
+
+    def prove_again(self, link: Link, taken: Taken) -> None:
+        """Prove who it is, since the last proof is soon too old; `taken` is called when the node has that."""
+        if link is self.link:
+            self.send(proof(MEMBER), taken)
 
     def begin(self) -> None:
         """Do what follows the client's introduction: nothing here."""
@@ -209,6 +219,9 @@ class Client:
                 self.open_all()
             elif item is EventType.HEARTBEAT_REQ:
                 self.send(HEARTBEAT_RESPONSE)
+            elif isinstance(item, AuthenticationMessage):
+                if not isinstance(item.choice, AuthenticationResponse) or item.choice.status.category:
+                    raise Violation(f"{self.name} is denied: {item}")
             else:
                 self.received(item)
 

@@ -10,7 +10,15 @@ from broker.bmq.node.node import Node
 from broker.bmq.session.session import Session
 from formats.bmq.codes import AckStatus
 from formats.bmq.control import ber
-from formats.bmq.control.messages import ControlMessage, ElectionResponse, ElectorMessage, NegotiationMessage
+from formats.bmq.control.messages import (
+    AuthenticationMessage,
+    AuthenticationResponse,
+    ControlMessage,
+    ElectionResponse,
+    ElectorMessage,
+    NegotiationMessage,
+    StatusCategory,
+)
 from formats.bmq.wire.ack import Ack, iter_acks
 from formats.bmq.wire.event import EVENT_HEADER_SIZE, EventType, iter_frames, schema_message
 from formats.bmq.wire.options import sub_queue_infos
@@ -18,7 +26,9 @@ from formats.bmq.wire.push import iter_pushes
 from tests.broker.bmq.rig import Pushed
 from tests.fuzz.session_events import shown
 from tests.simulator.faults.not_ready import NotReady
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.machines.network import Link, Taken
+from tests.simulator.machines.proofs import LIFE_US
 
 if TYPE_CHECKING:
     from tests.simulator.actors.clients import Client
@@ -27,8 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["ClientSideEnd", "Item", "NodeEnd", "refused_in"]
 
 EVENT_BYTES_MAX = 1 << 30
+PROOF_PART = 0.98  # of the life of a proof, as clocks drift
+SLACK_US = 1_500_000  # in which a node notices that a proof is too old
 
-Item = ControlMessage | NegotiationMessage | Ack | Pushed | EventType
+Item = ControlMessage | NegotiationMessage | AuthenticationMessage | Ack | Pushed | EventType
 
 
 class NodeEnd:
@@ -146,6 +158,8 @@ class ClientSideEnd(NodeEnd):
         super().__init__(host, node, session)
         self.client = client
         self._negotiated = False
+        self._proven_us: int | None = None  # the time of the last good proof
+        self._is_proving = False  # the node looks at another
 
     def _lost(self) -> None:
         if self.link is not None:
@@ -153,10 +167,51 @@ class ClientSideEnd(NodeEnd):
 
     def send(self, link: Link, data: bytes) -> None:
         items = list(_decode(memoryview(data), self._negotiated))
-        self._negotiated = True
         for item in items:
+            self._negotiated |= isinstance(item, NegotiationMessage)
+            if isinstance(item, AuthenticationMessage):
+                self._answers(item, link)
             self.client.tap(item, link)
         link.send(self, data, partial(self.client.handle, link, items))
+
+    # -- proofs
+
+    def _answers(self, message: AuthenticationMessage, link: Link) -> None:
+        assert isinstance(message.choice, AuthenticationResponse)
+        self._is_proving = False
+        self.host.world.clock.after(1, self._go_on)
+        if message.choice.status.category is StatusCategory.SUCCESS:
+            clock = self.host.world.clock
+            self._proven_us = us = clock.us
+            clock.after(
+                self.host.proofs_random.randrange(LIFE_US), partial(self.client.prove_again, link, self._proves)
+            )
+            clock.after(LIFE_US + SLACK_US, partial(self._check_age, us))
+
+    def _proves(self) -> None:
+        self._is_proving = not self.session.finished
+
+    def _go_on(self) -> None:
+        """Let the session have what came while it took no input, as the shell does it."""
+        if self.host.ends.get(self.session) is self:
+            self.arrived(b"", None)
+
+    def _check_age(self, us: int) -> None:
+        """Check that the session is over, unless there was another proof."""
+        if self.host.ends.get(self.session) is not self or self._proven_us != us or self._is_proving:
+            return
+        clock = self.host.world.clock
+        if self.host.has_time_since(clock.us - SLACK_US):
+            raise Violation(f"{self.client.name} is not asked for another proof by {self.machine}")
+        clock.after(SLACK_US, partial(self._check_age, us))
+
+    def flush(self) -> None:
+        session = self.session
+        if session.finished and self._proven_us is not None and session.entrance.has_expired:
+            age_us = self.host.world.clock.us - self._proven_us
+            if self._is_proving or age_us < LIFE_US * PROOF_PART:
+                raise Violation(f"{self.client.name} is cut off, and its proof is good")
+        super().flush()
 
 
 def refused_in(view: memoryview) -> Iterator[bytes]:
@@ -188,5 +243,7 @@ def _decode(view: memoryview, negotiated: bool) -> Iterator[Item]:
             body = view[frame.body : frame.end]
             yield ber.decode(ControlMessage, body) if negotiated else ber.decode(NegotiationMessage, body)
             negotiated = True
+        elif frame.type == EventType.AUTHENTICATION:
+            yield ber.decode(AuthenticationMessage, view[frame.body : frame.end])
         else:
             yield EventType(frame.type)

@@ -40,6 +40,7 @@ from tests.simulator.machines.clock import MachineClock
 from tests.simulator.machines.disk import CAPACITY, Disk
 from tests.simulator.machines.ends import ClientSideEnd, NodeEnd
 from tests.simulator.machines.network import Taken
+from tests.simulator.machines.proofs import ask_for_proofs, with_users
 from tests.simulator.worlds.features import Feature
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Host:
         self._archived = 0
         self._receives_anew = False
         self._now = Now()
+        self.proofs_random = Random(f"proofs {node_id} {world.seed}")
         self._held: deque[tuple[Callable[[], None], Taken | None]] = deque()
         self._paused_until_us = 0
         self._will_rest = False
@@ -194,8 +196,11 @@ class Host:
             durability = Durability(partitions, store.ledger)
             platter = Platter(self.name, directory, partitions, store.ledger)
             services = ProcessServices(before_sending=lambda: platter.sync(durability.unsynced()))
+        if Feature.USERS in self.world.features:
+            services = with_users(services)
         basis = Basis(self._identity(), now, self.domains.get, lambda: guids.make(now.ms), services, self._settings())
         node = self._make_member(basis, store) if self.world.is_cluster else make_node(basis, store, None)
+        ask_for_proofs(self, node, self.proofs_random)
         node.work.amount = node.work.left = self.world.slice_units
         node.work.part, node.work.packed_after_ms = self.world.part, self.world.packed_after_ms
         return node
@@ -502,7 +507,8 @@ class Host:
             return
 
         def connect() -> None:
-            session = node.connect(client.name)
+            certified = client.certified
+            session = node.connect(client.name, lambda: certified)
             end = ClientSideEnd(self, node, session, client)
             end.link = self.world.network.connect(client, end)
             self.ends[session] = end
@@ -638,6 +644,10 @@ class Host:
             _no_new_files,
         )
         return left_in(opened, self._now.ms)
+
+    def has_time_since(self, us: int) -> bool:
+        """Return whether its process has taken all steps at their time since then."""
+        return self._paused_until_us <= us and not self._held
 
     @property
     def is_sound(self) -> bool:

@@ -240,4 +240,56 @@ RELAYS = (
         "broker.bmq.relay.posts",
         (("_pack_schema_id(queue.schemas.translate(number, schema_id))", "_pack_schema_id(schema_id)"),),
     ),
+    Mutant(
+        "certificate-not-asked",
+        "users",
+        "A client that has proven to be somebody may not do what a name in its certificate may.",
+        "broker.bmq.session.authorization",
+        (
+            (
+                "        if auth.principal is not None and allows(action, Who(auth.principal, auth.mechanism)):\n            return True\n",
+                "        if auth.principal is not None:\n            return allows(action, Who(auth.principal, auth.mechanism))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "writes-by-readers",
+        "users",
+        "Who may not write opens a queue for writing.",
+        "broker.bmq.session.authorization",
+        (("parameters.flags & QueueFlag.WRITE or", "parameters.flags & QueueFlag.READ or"),),
+    ),
+    Mutant(
+        "proof-not-pending",
+        "users",
+        "A session ends for the age of its proof while another is looked at.",
+        "broker.bmq.session.entrance",
+        (("        auth.pending = True\n", ""),),
+    ),
+    Mutant(
+        "proofs-live-for-ever",
+        "users",
+        "A session goes on after its proof is too old.",
+        "broker.bmq.session.session",
+        (("        if self.entrance.has_expired:\n", "        if self.entrance.has_expired and self._is_admin:\n"),),
+    ),
+    Mutant(
+        "first-deadline-kept",
+        "users",
+        "A second proof lets a session last no longer.",
+        "broker.bmq.session.authentication",
+        (
+            (
+                "        self.deadline_ms = None if outcome",
+                "        self.deadline_ms = self.deadline_ms if self.deadline_ms else None if outcome",
+            ),
+        ),
+    ),
+    Mutant(
+        "becomes-another",
+        "users",
+        "A session proves to be another user than before.",
+        "broker.bmq.session.authentication",
+        (("self.principal != outcome.principal", "self.mechanism != mechanism.upper()"),),
+    ),
 )

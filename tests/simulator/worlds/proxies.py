@@ -14,12 +14,14 @@ from __future__ import annotations
 from broker.bmq.assembly.nodes import make_proxy
 from broker.bmq.core.config import DomainConfig, Mode, NodeIdentity
 from broker.bmq.node.node import Basis, Node
+from broker.bmq.node.services import ProcessServices
 from broker.bmq.proxy.links import UpstreamLinks
 from broker.bmq.proxy.proxy import BridgeLimits, Proxy, UpstreamCluster, UpstreamNode
 from broker.common.clock import Now
 from formats.bmq.guid import GuidGenerator
 from tests.simulator.judges.invariants import Records, check_queue
 from tests.simulator.machines.hosts import Death, Host
+from tests.simulator.machines.proofs import ask_for_proofs, with_users
 from tests.simulator.worlds.cluster import ClusterRecords, ClusterWorld
 from tests.simulator.worlds.features import Feature
 
@@ -48,10 +50,12 @@ class ProxyHost(Host):
         self._set_clock()
         # A process makes GUIDs that no other does.
         guids = GuidGenerator(bytes(4) + bytes((self.node_id, self._starts & 255)), 0)
-        basis = Basis(self._identity(), now, _anywhere, lambda: guids.make(now.ms), settings=self._settings())
+        services = with_users(ProcessServices()) if Feature.USERS in self.world.features else ProcessServices()
+        basis = Basis(self._identity(), now, _anywhere, lambda: guids.make(now.ms), services, self._settings())
         nodes = tuple(UpstreamNode(number, host.name) for number, host in enumerate(self.above))
         clusters = [UpstreamCluster("local", nodes)]
         node, proxy = make_proxy(basis, clusters, "", BridgeLimits(), self.world.random.randrange)
+        ask_for_proofs(self, node, self.proofs_random)
         self.node, self.proxy = node, proxy
         self.links = UpstreamLinks(node, proxy.clusters["local"], "local", range(len(nodes)), (), self._dial)
         proxy.attach(self.links)

@@ -18,6 +18,7 @@ from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
 from tests.simulator.actors.clients import PARTS, Client, Consumer, Producer, Tuning, wants
+from tests.simulator.actors.intruder import Intruder
 from tests.simulator.actors.late_acks import LateAcks, Repeats, shorten_windows
 from tests.simulator.actors.malformed import Malformer
 from tests.simulator.actors.operator import ADMITTING, EXTRA_APP, Operator
@@ -130,13 +131,15 @@ class World:
         self.digest = 0
         drift = self.random.choice((0, 0, 200, 5000))
         self.hosts = [Host(self, number, self.random.randint(-drift, drift)) for number in range(nodes)]
-        self.strangers: list[Stranger] = []
+        self.strangers: list[Client] = []
         self.clients = self.make_clients()
         self.clients += self._more_clients()
         whole = (Feature.WHOLE_CLIENTS, Feature.WHOLE_QUEUES)
         self.whole_clients = [WholeClients(self, feature) for feature in whole if feature in self.features]
         if Feature.STRANGERS in self.features:
             self.strangers = [Stranger(self, f"z{number}") for number in range(2)]
+        if Feature.USERS in self.features:
+            self.strangers += [Intruder(self, f"u{number}") for number in range(2)]
         self.faults = Faults(self)
         self.own_faults = OwnFaults(self)
         self.operator = Operator(
