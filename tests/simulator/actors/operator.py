@@ -12,8 +12,8 @@ from broker.bmq.core.config import DomainConfig
 from broker.bmq.core.messages import Full
 from broker.bmq.node.changes import reconfigure
 from broker.bmq.node.node import Node
-from broker.bmq.queue.purges import purge, purge_app
 from broker.bmq.queue.queue import Queue
+from tests.simulator.actors.administrator import command, on_queue
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.machines.hosts import Host
 from tests.simulator.worlds.features import Feature, own_random
@@ -132,13 +132,10 @@ class Operator:
             guids = [guid for guid in queue.messages if guid not in queue.awaiting]
             self._world.say(f"{host.name} is told to remove {len(queue.messages)} messages of {uri}")
         self._world.records.purged(uri, guids, app_id)
-        try:
-            if app is not None:
-                purge_app(queue, app)
-            else:
-                purge(queue)
-        except Full as full:
-            self._world.say(f"{host.name} cannot: {full}")
+        assert host.node is not None
+        (purged,) = command(host.node, on_queue(uri, f"PURGE {app_id or '*'}"))["purgedQueues"]["queues"]
+        if "queue" not in purged:
+            self._world.say(f"{host.name} cannot: {purged}")
             return
         gone += guids
 

@@ -206,12 +206,11 @@ class ClientSideEnd(NodeEnd):
         clock.after(SLACK_US, partial(self._check_age, us))
 
     def flush(self) -> None:
-        session = self.session
-        if session.finished and self._proven_us is not None and session.entrance.has_expired:
+        super().flush()
+        if self.session.finished and self._proven_us is not None and self.session.entrance.has_expired:
             age_us = self.host.world.clock.us - self._proven_us
             if self._is_proving or age_us < LIFE_US * PROOF_PART:
                 raise Violation(f"{self.client.name} is cut off, and its proof is good")
-        super().flush()
 
 
 def refused_in(view: memoryview) -> Iterator[bytes]:

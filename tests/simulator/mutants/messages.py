@@ -599,4 +599,37 @@ MESSAGES = (
             ),
         ),
     ),
+    Mutant(
+        "copies-listed-short",
+        "commands",
+        "A part of a replica's copy of a queue is listed up to the number of messages asked for, from its beginning.",
+        "broker.bmq.replication.copying.places",
+        (("islice(queue.places.items(), first, first + count)", "islice(queue.places.items(), first, count)"),),
+    ),
+    Mutant(
+        "listed-for-all-apps",
+        "commands",
+        "The messages of one app are listed as those of its queue.",
+        "broker.bmq.admin.domains",
+        (
+            (
+                "    bits, total = -1, len(queue.messages)\n    if",
+                "    bits, total = -1, len(queue.messages)\n    if False and",
+            ),
+        ),
+    ),
+    Mutant(
+        "one-app-purges-all",
+        "commands",
+        "A command that purges one app purges its queue.",
+        "broker.bmq.admin.domains",
+        (("purge_app(queue, app) if app else purge(queue)", "purge(queue)"),),
+    ),
+    Mutant(
+        "packed-listed-from-their-first",
+        "commands",
+        "The messages that are packed together are listed from the first on, wherever the list begins.",
+        "broker.bmq.queue.backlog",
+        (("            offset -= count\n", "            offset = 0\n"),),
+    ),
 )

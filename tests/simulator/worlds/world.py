@@ -17,6 +17,7 @@ from broker.bmq.queue import queue as queue_module
 from broker.bmq.store.partition_files import PartitionLimits
 from formats.bmq.codes import AckStatus
 from tests.broker.bmq.rig import store_faults
+from tests.simulator.actors.administrator import Administrator
 from tests.simulator.actors.clients import PARTS, Client, Consumer, Producer, Tuning, wants
 from tests.simulator.actors.intruder import Intruder
 from tests.simulator.actors.late_acks import LateAcks, Repeats, shorten_windows
@@ -142,6 +143,7 @@ class World:
             self.strangers += [Intruder(self, f"u{number}") for number in range(2)]
         self.faults = Faults(self)
         self.own_faults = OwnFaults(self)
+        self.administrator = Administrator(self) if Feature.COMMANDS in self.features else None
         self.operator = Operator(
             self, "fanout", [uri for uri, promise in self.promises.items() if promise is not Promise.PASSED]
         )
@@ -282,6 +284,8 @@ class World:
             whole.begin()
         if self.features:
             self.operator.next()
+        if self.administrator is not None:
+            self.administrator.next()
         self._write_back()
         while self.clock.steps < steps:
             self.clock.step()
@@ -393,6 +397,8 @@ class World:
             for uri in (PRIORITY, FANOUT):
                 producer.post(uri, 3)
         self._run_to(self.unrest_at_end)
+        if self.administrator is not None:
+            self.administrator.check_copies()
         left = {}
         for host in self.hosts:
             host.die(Death.STOP)
