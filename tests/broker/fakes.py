@@ -134,6 +134,8 @@ class MemoryDirectory:
     flushes_failing: int = 0
     # The process has no descriptor left: no file can be opened.
     is_out_of_descriptors: bool = False
+    # As many files can be opened, and none after that.
+    opens_left: int = 1 << 40
 
     @property
     def path(self) -> str:
@@ -183,8 +185,9 @@ class MemoryDirectory:
 
     def take_descriptor(self, name: str) -> None:
         """A file, or the folder itself, is to be opened."""
-        if self.is_out_of_descriptors:
+        if self.is_out_of_descriptors or not self.opens_left:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+        self.opens_left -= 1
 
     def step(self) -> None:
         """One more call that changes something."""

@@ -204,7 +204,16 @@ BEFORE = {
 }
 
 # The features that no world had yet when the last of the whole mix failed, below, and those when the last of these did.
-ADDED_LAST = frozenset({Feature.SHAPES, Feature.SUBSCRIPTIONS, Feature.SIBLINGS, Feature.USERS, Feature.COMMANDS})
+ADDED_LAST = frozenset(
+    {
+        Feature.SHAPES,
+        Feature.SUBSCRIPTIONS,
+        Feature.SIBLINGS,
+        Feature.USERS,
+        Feature.COMMANDS,
+        Feature.BOUNDS,
+    }
+)
 ADDED_SINCE = ADDED_LAST | {
     Feature.HOLDERS,
     Feature.REPEATS,

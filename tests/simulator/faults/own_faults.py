@@ -16,6 +16,7 @@ from tests.simulator.actors.clients import Consumer, Producer
 from tests.simulator.faults.moments import cut_from_brokers, roll_over, roll_over_all
 from tests.simulator.faults.not_ready import NotReady
 from tests.simulator.faults.rotting import rotted_at
+from tests.simulator.machines.disk import CAPACITY
 from tests.simulator.machines.hosts import Death, Host
 from tests.simulator.worlds.features import Feature, own_random
 
@@ -78,16 +79,16 @@ class OwnFaults:
         self._world.clock.after(int(random.expovariate(1) * interval_us) + 1, happen)
 
     def run_out_of_files(self, random: Random) -> None:
-        """A process can open no file for a while, nor read its folder."""
+        """A process can open no file for a while, nor read its folder, or only the first files of a set."""
         host = random.choice(self._world.hosts)
         directory = host.directory
         if host.node is None:
             return
-        directory.is_out_of_descriptors = True
+        directory.opens_left = random.choice((0, 0, 1, 2, 3))
         self._world.records.runs_short()
 
         def close_some() -> None:
-            directory.is_out_of_descriptors = False
+            directory.opens_left = CAPACITY
             self._world.records.is_short = any(each.directory.free < 1 << 39 for each in self._world.hosts)
 
         self._world.clock.after(random.randrange(3 * SECOND_US), close_some)

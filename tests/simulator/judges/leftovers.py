@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from broker.bmq.store.recovery import Recovered
 from broker.bmq.store.removals import hashes_of
 from tests.simulator.judges.invariants import Promise, Records, Violation, name_of
 
-__all__ = ["Left", "check_left", "left_in"]
+__all__ = ["Left", "check_files", "check_left", "left_in"]
 
 KNOWN_US = 240_000_000  # the time for which a removed message must be known at least
 
@@ -22,6 +23,14 @@ class Left(NamedTuple):
 
     messages: frozenset[tuple[str, str, tuple[str, ...]]]
     removed: frozenset[int]
+
+
+def check_files(node: str, names: Iterable[str], partition_count: int) -> None:
+    """Check that the folder of a stopped node has one set of files for each partition, one ledger, and no others."""
+    kinds = Counter(name.rpartition(".")[2] for name in names)
+    wanted = dict.fromkeys(("bmq_data", "bmq_journal", "bmq_qlist"), partition_count) | {"bmq_csl": 1}
+    if any(kinds[kind] != wanted.get(kind, kinds["removed"]) for kind in (*wanted, *kinds)):
+        raise Violation(f"the folder of {node} has {dict(kinds)} files")
 
 
 def left_in(partitions: Iterable[tuple[StoredPartition, Recovered]], now_ms: int) -> Left:

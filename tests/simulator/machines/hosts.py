@@ -627,8 +627,7 @@ class Host:
         self.be_reachable()
         self.rollover_calls_left = self.rollover_flushes_left = None
         self.directory.flushes_failing = 0
-        self.directory.is_out_of_descriptors = False
-        self.directory.flushes_left = self.directory.steps_left = CAPACITY
+        self.directory.flushes_left = self.directory.steps_left = self.directory.opens_left = CAPACITY
         if self._paused_until_us > self.world.clock.us:
             self._paused_until_us = self.world.clock.us
             self.world.clock.after(0, self._resume)
@@ -655,9 +654,8 @@ class Host:
         ailing = (
             self.tear_next
             or self.power_fails_next
-            or min(directory.steps_left, directory.flushes_left) < CAPACITY // 2
+            or min(directory.steps_left, directory.flushes_left, directory.opens_left) < CAPACITY // 2
             or directory.flushes_failing
-            or directory.is_out_of_descriptors
             or self.is_rotten
             or directory.free < CAPACITY // 2
         )

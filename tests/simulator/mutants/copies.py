@@ -610,4 +610,28 @@ COPIES = (
         "broker.bmq.replication.copying.replica_files",
         (("QueueOpType.DELETION) and app_key == NULL_KEY:\n", "QueueOpType.DELETION):\n"),),
     ),
+    Mutant(
+        "half-a-set-is-left",
+        "files",
+        "The first files of a set are left when the next one cannot be opened.",
+        "broker.bmq.store.partition_files",
+        (
+            (
+                "            except OSError:\n                _remove(directory, opened)\n",
+                "            except OSError:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "set-without-room-is-left",
+        "files",
+        "A file that has no room for its head is left, with those before it.",
+        "broker.bmq.store.partition_files",
+        (
+            (
+                "            if not file.reserve(len(head)):\n                _remove(directory, opened)\n",
+                "            if not file.reserve(len(head)):\n",
+            ),
+        ),
+    ),
 )

@@ -632,4 +632,18 @@ MESSAGES = (
         "broker.bmq.queue.backlog",
         (("            offset -= count\n", "            offset = 0\n"),),
     ),
+    Mutant(
+        "older-repetitions-not-seen",
+        "bounds",
+        "A repetition of a message that is not in the newest dictionary is taken as another message.",
+        "broker.bmq.queue.root_queue",
+        (("elif guid in newest or (backlog.older and guid in backlog) or not", "elif guid in newest or not"),),
+    ),
+    Mutant(
+        "newest-dictionary-dropped",
+        "bounds",
+        "A mapping of several dictionaries forgets the newest when it begins another.",
+        "broker.bmq.store.chunked",
+        (("            older.append(self.newest)\n", ""),),
+    ),
 )

@@ -56,6 +56,7 @@ class Feature(Enum):
     SHAPES = "producers that number the few shapes of their messages' properties, and use each number for several"
     SUBSCRIPTIONS = "a consumer of parts of a queue that has a subscription for each of them"
     SIBLINGS = "a second queue of the domain whose apps come and go"
+    BOUNDS = "bounds that no world would reach, and much less than the usual"
     COMMANDS = "an administrator who has nodes list and show their messages, and roll over at any time"
     USERS = "nodes that want proofs from clients, often, and intruders who want more than their users may have"
     SPOILED = "producers some of whose posts have another checksum than their payload"
@@ -89,6 +90,7 @@ _LATER = (
     Feature.SIBLINGS,
     Feature.USERS,
     Feature.COMMANDS,
+    Feature.BOUNDS,
 )
 _LATER_PART = 0.25
 # The features of worlds of which only the number of nodes is given; each has two in five of them.

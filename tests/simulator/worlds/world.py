@@ -11,6 +11,8 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
+import pytest
+
 from broker.bmq.core.config import DomainConfig, Mode
 from broker.bmq.core.work import SLICE
 from broker.bmq.queue import queue as queue_module
@@ -32,13 +34,14 @@ from tests.simulator.faults.own_faults import VACANT, OwnFaults
 from tests.simulator.judges.accounts import check_counts, miscounted_credit, miscounted_opens
 from tests.simulator.judges.attempts import Attempts
 from tests.simulator.judges.invariants import Promise, Records, Violation, check_queue
-from tests.simulator.judges.leftovers import check_left
+from tests.simulator.judges.leftovers import check_files, check_left
 from tests.simulator.judges.passage import Passage
 from tests.simulator.judges.prompt import PromptPushes
 from tests.simulator.machines.clock import Clock
 from tests.simulator.machines.disk import CAPACITY
 from tests.simulator.machines.hosts import Death, Host
 from tests.simulator.machines.network import Network
+from tests.simulator.worlds.bounds import lower
 from tests.simulator.worlds.features import Feature, features_of, own_random
 
 __all__ = ["STEPS", "World"]
@@ -252,15 +255,13 @@ class World:
 
     def run(self, steps: int = STEPS) -> None:
         """Live through `steps` steps with faults, then come to rest. `Violation` if anything is not as it must be."""
-        kept = queue_module.SchemaMultiplexer  # type: ignore[attr-defined]
-        if Feature.SHAPES in self.features:
-            queue_module.SchemaMultiplexer = partial(  # type: ignore[assignment, attr-defined]
-                kept, SCHEMAS_MAX[self.seed % 3]
-            )
-        try:
+        with pytest.MonkeyPatch.context() as patches:
+            if Feature.SHAPES in self.features:
+                few = partial(queue_module.SchemaMultiplexer, SCHEMAS_MAX[self.seed % 3])  # type: ignore[attr-defined]
+                patches.setattr(queue_module, "SchemaMultiplexer", few)
+            if Feature.BOUNDS in self.features:
+                lower(patches, own_random(Feature.BOUNDS, self.seed))
             self._live(steps)
-        finally:
-            queue_module.SchemaMultiplexer = kept  # type: ignore[attr-defined]
 
     def _live(self, steps: int) -> None:
         for host in self.hosts:
@@ -403,6 +404,7 @@ class World:
         for host in self.hosts:
             host.die(Death.STOP)
             host.disk.mend_what_is_gone()
+            check_files(host.name, host.directory.names(), self.partition_count)
             faults = store_faults(host.directory)
             if faults:
                 raise Violation(f"the store of {host.name} is not sound: {faults[0]}")
@@ -540,7 +542,7 @@ class World:
 
     def received_anew(self, host: Host) -> None:
         """Note that a node has a partition from another, which told it of the removals before if there was room."""
-        if host.directory.free < CAPACITY // 2 or host.directory.is_out_of_descriptors:
+        if min(host.directory.free, host.directory.opens_left) < CAPACITY // 2:
             self.records.forgets += 1
 
     def power_lost(self, host: Host) -> None:
