@@ -18,7 +18,6 @@ _BOUNDS = {
         "broker.bmq.relay.relay_links.FULL",
     ): (4, 8, 32),
     ("broker.bmq.relay.pending_pushes._WAITING_MAX",): (1, 4, 32),
-    ("broker.bmq.relay.posts.EXPIRED_MAX",): (1, 4),
     ("broker.bmq.store.removals.FILE_BYTES_MAX",): (200, 2000),
     ("broker.bmq.store.removals.PENDING_BYTES_MAX",): (16, 400),
     ("broker.bmq.store.removals.SLICE_RECORDS",): (2, 16),
