@@ -16,9 +16,8 @@ from tests.simulator.rocketmq.calls import Calls, credential
 from tests.simulator.rocketmq.changes import ROOT, Changing, Form
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
-from tests.simulator.rocketmq.intruder import Intruder
 from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
-from tests.simulator.rocketmq.locks import LockClients
+from tests.simulator.rocketmq.members import LockClients
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import Filter
@@ -26,6 +25,7 @@ from tests.simulator.rocketmq.process import Process, Tear
 from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises
 from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
+from tests.simulator.rocketmq.strangers import Intruder
 from tests.simulator.rocketmq.tree import Disk
 from tests.simulator.rocketmq.wire import Connection
 
