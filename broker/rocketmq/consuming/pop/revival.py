@@ -74,9 +74,15 @@ class ReviveQueue:
         """Process a note that was read at a time, from an offset of the log."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
-            # A checkpoint takes the position of one that it replaces: they are processed in the log's order.
-            self._open.pop(key, None)
-            self._open[key] = _OpenPoint(note, offset, min(note.visible_ms, now_ms + LATE_MS), note.bit_map)
+            # A checkpoint that replaces another takes its position: they are processed in the order of the log. It also
+            # takes the messages that only the other has: a process that was killed before it answered may have popped
+            # other ones in the millisecond in which the next process did.
+            known, acked = self._open.pop(key, None), note.bit_map
+            if known is not None and not (known_offsets := set(known.point.offsets)).issubset(note.offsets):
+                offsets, acked = sorted(known_offsets.union(note.offsets)), 0
+                differences = [each - note.start_offset for each in offsets]
+                note = note._replace(differences=differences, message_count=len(offsets))
+            self._open[key] = _OpenPoint(note, offset, min(note.visible_ms, now_ms + LATE_MS), acked)
             return
         known = self._open.get(key)
         if known is None:

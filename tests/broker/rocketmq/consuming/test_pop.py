@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from broker.rocketmq.consuming.pop.revival import ReviveQueue
 from broker.rocketmq.consuming.pop.waiting import PLACE_MAX
 from formats.rocketmq.properties import decode_properties
+from formats.rocketmq.remoting.bodies.popping import AckNote, CheckPoint
 from formats.rocketmq.remoting.bodies.routes import TopicConfig
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame
@@ -566,3 +568,14 @@ def test_log_is_on_the_disk_before_a_file_says_what_was_done(rig: Rig) -> None:
         rig.pass_time(900)
     written = {name: rig.unflushed[name] for name in ("offsets", "orders", "delays", "timers")}
     assert written == dict.fromkeys(written, 0)
+
+
+def test_checkpoints_of_one_millisecond_keep_the_messages_of_both() -> None:
+    queue = ReviveQueue(0, "broker-g")
+    many = CheckPoint(3, 1_000, 5_000, 3, 0, "t", "g", "broker-g", [0, 1, 2])
+    queue.take(many, 0, 1_000)
+    queue.take(many._replace(invisible_ms=9_000, message_count=1, differences=[0]), 1, 1_000)
+    queue.take(AckNote(4, 3, "g", "t", 0, 1_000, "broker-g"), 2, 2_000)
+    found = queue.first_over(60_000)
+    assert found is not None
+    assert found[1:] == ([3, 5], 1)
