@@ -12,6 +12,8 @@ from h2.connection import H2Connection
 from h2.exceptions import StreamClosedError
 
 from broker.rocketmq.grpc.http2.session import GrpcSession
+from broker.rocketmq.node import Node
+from formats.rocketmq.grpc.codes import Code
 from formats.rocketmq.grpc.declarations import METHODS
 from formats.rocketmq.grpc.messages import Message, decode, make
 from tests.broker.rocketmq.grpc.http2.peer import Client
@@ -22,6 +24,8 @@ __all__ = ["Calls", "Replied", "credential"]
 # Takes the answers to a call; None if there will be none.
 Replied = Callable[[list[Message] | None], None]
 _DONE = "0"
+# The codes of calls that fail between a proxy and a broker.
+FAILURES = (Code.INTERNAL_ERROR, Code.INTERNAL_SERVER_ERROR, Code.PROXY_TIMEOUT)
 HEAD_BYTES = 5
 # The user whose client writes digits in upper case.
 UPPER = "root"
@@ -69,7 +73,10 @@ def credential(name: str, password: str) -> dict[str, str]:
 class Calls:
     """One connection of a client with a name, whose calls have these headers. See `wire.Connection`."""
 
-    def __init__(self, session: GrpcSession, name: str, headers: dict[str, str]) -> None:
+    def __init__(self, node: Node, session: GrpcSession, name: str, headers: dict[str, str]) -> None:
+        self.node = node
+        self.is_over = False
+        self._doubtful: set[int] = set()
         self._http = _Http(session)
         self._headers = {"x_mq_client_id": name, **headers}
         self._waiting: dict[int, tuple[str, Replied]] = {}
@@ -139,7 +146,13 @@ class Calls:
             self._http.data.pop(stream, None)
             if status != _DONE:
                 raise Violation(f"{method} ends with status {status}: {self._http.headers[stream]}")
-            replied(answers)
+            is_lost = stream in self._doubtful and bool(answers) and answers[0].status.code in FAILURES
+            self.is_over |= is_lost
+            replied(None if is_lost else answers)
+
+    def doubt(self) -> None:
+        """Note that calls under way may be lost between the proxy and the broker."""
+        self._doubtful |= self._waiting.keys()
 
     def lost(self) -> None:
         """The process is gone: nobody will answer."""

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from broker.rocketmq.access.guard import AccessOptions
-from broker.rocketmq.remoting.session import Session
 from broker.rocketmq.store.errors import DiskFull
+from formats.rocketmq.remoting.bodies.routes import MASTER_ID, TOPIC_ROUTE
+from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
+from tests.broker.fakes import Crash
+from tests.simulator.judges.invariants import Violation
 from tests.simulator.play import NotedWorld
 from tests.simulator.rocketmq.calls import Calls, credential
 from tests.simulator.rocketmq.changes import ROOT, Changing, Form
 from tests.simulator.rocketmq.consumers import Beginning, PullGroup
 from tests.simulator.rocketmq.grpc_clients import GrpcPopGroup, GrpcProducer
 from tests.simulator.rocketmq.lite import LITE_TOPICS, PARENT, LiteGroup, LiteProducer
-from tests.simulator.rocketmq.members import LockClients
+from tests.simulator.rocketmq.members import LockClients, Members
 from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import Filter
-from tests.simulator.rocketmq.process import Process, Tear
+from tests.simulator.rocketmq.process import BROKER, Process, Tear
 from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises
+from tests.simulator.rocketmq.proxied import ADDRESS, Proxied
 from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
-from tests.simulator.rocketmq.strangers import Intruder
+from tests.simulator.rocketmq.strangers import INSPECTED, Inspector, Intruder
 from tests.simulator.rocketmq.tree import Disk
 from tests.simulator.rocketmq.wire import Connection
 
@@ -50,7 +55,10 @@ AT_ONCE_LUCK = 0.4
 REFUSING_LUCK = 0.3
 LOCKS_LUCK = 0.3
 INTRUDER_LUCK = 0.25
+MEMBERS_LUCK = INSPECTOR_LUCK = 0.3
 FILTER_LUCK = 0.35
+# Of worlds without users, those with a proxy, and of their clients those that connect to it.
+PROXIED_LUCK, BY_PROXY_LUCK = 0.5, 0.7
 # A group in order retries for ever.
 RETRIES_MAX = 10_000
 ENOUGH_ROOM = 1 << 40
@@ -134,6 +142,10 @@ class RocketNode(NotedWorld):
         self.locks = [LockClients(self)] if own.random() < LOCKS_LUCK else []
         own = Random(f"rocketmq {seed} intruder")
         self.intruders = [Intruder(self, own)] if own.random() < INTRUDER_LUCK else []
+        own = Random(f"rocketmq {seed} members")
+        self.members = [Members(self, own)] if own.random() < MEMBERS_LUCK else []
+        own = Random(f"rocketmq {seed} inspector")
+        self.inspectors = [Inspector(self, own, self.pullers)] if own.random() < INSPECTOR_LUCK else []
         self.has_lite = Random(f"rocketmq {seed} lite").random() < LITE_LUCK
         if self.has_lite:
             self.producers.append(LiteProducer(self, "l"))
@@ -178,7 +190,20 @@ class RocketNode(NotedWorld):
             *self.locks,
             *self.changing * CHANGING_SHARE,
             *self.intruders,
+            *self.members,
+            *self.inspectors,
         )
+        self._proxying = Random(f"rocketmq {seed} proxied")
+        self.proxied: Proxied | None = None
+        if not self.is_guarded and self._proxying.random() < PROXIED_LUCK:
+            self.proxied = Proxied(lambda: self.wall_ms)
+        # The clients that connect to the proxy, if there is one.
+        self._by_proxy = {
+            each.name
+            for each in (*self.producers, *self.consumers)
+            if not isinstance(each, (LiteProducer, LiteGroup)) and self._proxying.random() < BY_PROXY_LUCK
+        }
+        self._restarted_ms = self.wall_ms
         self.process: Process
         self.open()
 
@@ -195,10 +220,16 @@ class RocketNode(NotedWorld):
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         """Connect a client; unless it says how, it writes headers in either way."""
         self._ports += 1
-        session: Session = self.process.connect(self._ports)
         if encoding is None:
             encoding = self.random.choice(list(HeaderEncoding))
-        connection = Connection(session, encoding, asked)
+        if self.proxied is not None and name in self._by_proxy:
+            proxy = self.proxied.proxy
+            connection = Connection(proxy.node, proxy.connect(self._ports), encoding, asked, BROKER)
+            for topic, queues in self.topics.items():
+                fields = {"topic": topic}
+                connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, partial(_routed, topic, queues))
+        else:
+            connection = Connection(self.process.node, self.process.connect(self._ports), encoding, asked)
         if self.is_guarded:
             connection.user = ROOT
         connection.free_ms = self.wall_ms
@@ -209,8 +240,9 @@ class RocketNode(NotedWorld):
         """Connect a client to the gRPC service."""
         self._ports += 1
         headers = credential(*ROOT) if self.is_guarded else {}
-        calls = Calls(self.process.connect_grpc(self._ports), name, headers)
-        calls.free_ms = self.wall_ms
+        is_proxied = self.proxied is not None and name.partition("-")[0] in self._by_proxy
+        part = self.proxied.proxy if self.proxied is not None and is_proxied else self.process
+        calls = Calls(part.node, part.connect_grpc(self._ports), name, headers)
         self.connections.append(calls)
         return calls
 
@@ -227,6 +259,7 @@ class RocketNode(NotedWorld):
                     is_sync=self.is_sync,
                     is_slow=self.is_slow,
                     checks=self.checks,
+                    links=None if self.proxied is None else self.proxied.links,
                 )
                 break
             except DiskFull:
@@ -251,6 +284,8 @@ class RocketNode(NotedWorld):
         if self._has_grpc:
             # A process that was killed may not have written the last change.
             self.process.forbid_sending_back("g3", is_forbidden=self._forbidden_until_ms is not None)
+        for _ in self.inspectors:
+            self.process.make_group(INSPECTED, RETRIES_MAX)
         for ordered in self.ordered:
             is_lite = isinstance(ordered, LiteGroup)
             self.process.make_group(
@@ -263,8 +298,32 @@ class RocketNode(NotedWorld):
         self.judge()
         self.connections = []
         self._beaten_ms = self.wall_ms
+        if self.proxied is not None:
+            self.proxied.serve(self.process.node, str(self.process.options.address), self.process.connect)
+            self.process.set_clock()
+            for each in (self.process.node, self.proxied):
+                each.tick()
+                self._end_step()
         for client in dict.fromkeys(self._clients):
             client.connect()
+
+    def _end_step(self) -> None:
+        process = self.process
+        has_more = True
+        while has_more:
+            has_more = process.end_step()
+            if self._planned is Death.UNFLUSHED and process.store.flushed < process.store.log.end:
+                raise Crash
+            has_output = bool(process.node.dirty)
+            process.before_sending()
+            if self._planned is Death.UNANSWERED and has_output:
+                raise Crash
+            has_more = (self.proxied is not None and self.proxied.carry()) or has_more
+            for connection in self.connections:
+                connection.read()
+            over = [each for each in self.connections if each.is_over]
+            if over:
+                self.reconnect(*over)
 
     @property
     def is_full(self) -> bool:
@@ -298,8 +357,12 @@ class RocketNode(NotedWorld):
         else:
             for consumer in (*self.consumers, *self.changing):
                 consumer.broker_died()
+        if self.proxied is not None:
+            self.proxied.broker_died()
         for connection in self.connections:
             connection.lost()
+            if connection.node is not self.process.node:
+                connection.node.disconnect(connection.session, "the client connects again")
         self.promises.died(self._noted_ms(death))
         if death in POWER:
             self.promises.forget_untold()
@@ -317,11 +380,22 @@ class RocketNode(NotedWorld):
     def _lose_consumer(self, group: PullGroup | PopGroup | OrderedGroup) -> None:
         """End the process of a consumer, and start it again."""
         self.note(f"the consumer of {group.name} dies")
-        old = group.link
-        self.process.node.disconnect(old.session, "the consumer is gone")
-        self.connections.remove(old)
-        old.lost()
-        group.connect()
+        self.reconnect(group.link)
+
+    def disconnect(self, link: Link) -> None:
+        """End a connection."""
+        link.node.disconnect(link.session, "the client is gone")
+        self.connections.remove(link)
+        link.lost()
+
+    def reconnect(self, *links: Link, before: Callable[[], None] = lambda: None) -> None:
+        """End connections, whose clients connect again, when something has happened `before`."""
+        clients = [each for each in (*self.producers, *self.consumers) if each.link in links]
+        for link in links:
+            self.disconnect(link)
+        before()
+        for client in clients:
+            client.connect()
 
     def _plan(self, death: Death) -> None:
         """Have the process die in one of the next steps."""
@@ -330,3 +404,15 @@ class RocketNode(NotedWorld):
             self.process.tear(self.random.choice(list(Tear)), self.random.randrange(3))
         elif death is Death.FLUSHING:
             self.disk.shared.flushes_left = self.random.randrange(6)
+
+
+def _routed(topic: str, queues: int, answer: Frame | None) -> None:
+    """Check that a proxy sends clients of a topic to itself."""
+    if answer is None:
+        return
+    if answer.code != ResponseCode.SUCCESS:
+        raise Violation(f"the route of {topic} is answered with {answer.code}: {answer.remark}")
+    route = TOPIC_ROUTE.read(answer.body)
+    told = [each.broker_addrs for each in route.broker_datas], [each.read_queue_nums for each in route.queue_datas]
+    if told != ([{MASTER_ID: ADDRESS}], [queues]):
+        raise Violation(f"the route of {topic}, which has {queues} queues, is {told}")

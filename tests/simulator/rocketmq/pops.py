@@ -198,6 +198,8 @@ class GrpcPops:
         request = make(name, **fields)
         request.group.name = self._group
         (request.message_queue.topic if name == "ReceiveMessageRequest" else request.topic).name = self._topic
+        if name == "ReceiveMessageRequest":
+            request.message_queue.broker.name = BROKER
         return request
 
     def pop(self, most: int, hidden_ms: int, poll_ms: int, taken: Taken, *, init_mode: int = 0) -> None:

@@ -12,7 +12,7 @@ from broker.common.files import Directory, StoreFile
 from broker.common.timers import Timers
 from broker.rocketmq.access.guard import AccessOptions, Guard
 from broker.rocketmq.access.tables import AccessTables
-from broker.rocketmq.administration.registration import Nameservers
+from broker.rocketmq.administration.registration import NameserverLink, Nameservers
 from broker.rocketmq.assembly.grpc import grpc_connect
 from broker.rocketmq.broker.broker import Broker, Given, State, World
 from broker.rocketmq.config.node import BROKER_READERS, LOCKED
@@ -42,6 +42,7 @@ from formats.rocketmq.hosts import Host
 from formats.rocketmq.remoting.bodies.clients import GroupConfig
 from formats.rocketmq.remoting.bodies.delays import DELAY_OFFSETS, DelayOffsets
 from formats.rocketmq.remoting.bodies.routes import Permission, TopicConfig
+from formats.rocketmq.remoting.frame import Frame
 from tests.broker.fakes import Crash
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.tree import Disk
@@ -70,6 +71,8 @@ SYNC_FLUSH_MS = 5_000
 _SIZE_BYTES = 4
 _UNCHECKED = AccessOptions()
 Keeper = Callable[[str], Callable[[bytes], None]]
+# Makes the links of a broker to nameservers, by the request that each begins with.
+MakeLinks = Callable[[Node, Callable[[], Frame | None]], list[NameserverLink]]
 
 
 class Tear(Enum):
@@ -232,7 +235,8 @@ class Life:
 class Process(Life):
     """A process with its sessions. `is_sync`: nothing is said before the log is on the disk, `is_slow`: in a while.
 
-    `checks` are those of requests. Raises `StoreDamaged` and `DiskFull` as the node does.
+    `checks` are those of requests; `links` makes the links to nameservers. Raises `StoreDamaged` and `DiskFull` as the
+    node does.
     """
 
     def __init__(
@@ -244,6 +248,7 @@ class Process(Life):
         is_sync: bool,
         is_slow: bool,
         checks: AccessOptions = _UNCHECKED,
+        links: MakeLinks | None = None,
     ) -> None:
         super().__init__(wall_ms)
         self._disk = disk
@@ -262,7 +267,9 @@ class Process(Life):
         state = make_state(self.options, self.store, disk.files, self._keeper, checks)
         self.topics, self._groups, self.access = state.topics, state.groups, state.access
         world = make_world(wall_ms, random.randrange, self._make_id, self._flush_log, self._keeper)
-        self.broker = Broker(state, world, self.node.faults, Nameservers(self.options, state.topics, ()))
+        registries = () if links is None else links(self.node, lambda: nameservers.hello())
+        nameservers = Nameservers(self.options, state.topics, registries)
+        self.broker = Broker(state, world, self.node.faults, nameservers)
         self.node.add(self.broker)
         if self._gate is not None:
             self.node.add(self._gate)

@@ -61,6 +61,10 @@ class Surroundings(Protocol):
         """Connect a client to the gRPC service."""
         ...
 
+    def disconnect(self, link: Link) -> None:
+        """End a connection."""
+        ...
+
 
 def beat(connection: Connection, name: str, group: bytes) -> None:
     """Send a heartbeat."""

@@ -143,6 +143,11 @@ class Promises:
             sent.has_outlived = True
             sent.may_be_open |= sent.ended_ms is None or sent.ended_ms > noted_ms
 
+    def outlived(self) -> None:
+        """Note that the service of gRPC has ended, which knew the transactions that were prepared."""
+        for sent in self.messages.values():
+            sent.has_outlived = True
+
     def returning(self, place: Place) -> Returned:
         """Note that a group asks the broker to take a message back."""
         returned = self.returns.setdefault(place, Returned())

@@ -11,6 +11,7 @@ from tests.simulator.rocketmq.changes import CHANGING
 from tests.simulator.rocketmq.lives import BEGIN_MS, POWER, Death, RocketNode
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.producers import WAITING_MAX
+from tests.simulator.rocketmq.proxied import NAMES, Proxied
 from tests.simulator.rocketmq.stores import Judged
 from tests.simulator.rocketmq.tree import FLUSHES_MAX
 
@@ -42,6 +43,9 @@ CALM_ACTIONS = 8
 MORE_STEPS = 60
 LITTLE_ROOM = 2_000
 REFUSED_LUCK, REFUSED_AFTER_MAX = 0.03, 5
+# The chances of a step that the proxy loses a connection, that it ends, or that one of the nameservers does.
+CUT_LUCK, PROXY_LUCK, NAMESERVER_LUCK = 0.015, 0.005, 0.02
+RESTART_MS = 20_000
 # The network holds back the requests of a producer for at most this time: questions about its transactions cross them.
 HELD_MS_MAX = 12_000
 # Held back again and again, they come after this time. With a heartbeat before, that is less than the two minutes after
@@ -105,22 +109,10 @@ class RocketWorld(RocketNode):
         if self.wall_ms - self._ticked_ms >= TICK_MS:
             self._ticked_ms = self.wall_ms
             process.node.tick()
+            if self.proxied is not None:
+                self.proxied.tick()
             self._end_step()
         process.flush_some(self.random.choice((0, 0, 1, 2, 100)))
-
-    def _end_step(self) -> None:
-        process = self.process
-        has_more = True
-        while has_more:
-            has_more = process.end_step()
-            if self._planned is Death.UNFLUSHED and process.store.flushed < process.store.log.end:
-                raise Crash
-            has_output = bool(process.node.dirty)
-            process.before_sending()
-            if self._planned is Death.UNANSWERED and has_output:
-                raise Crash
-            for connection in self.connections:
-                connection.read()
 
     def _inject(self, text: str) -> None:
         """Note a fault, which is no event."""
@@ -164,10 +156,31 @@ class RocketWorld(RocketNode):
             self._forbidden_until_ms = self.wall_ms + self._forbidding.randrange(FORBIDDEN_MS_MAX)
             self.process.forbid_sending_back("g3", is_forbidden=True)
 
+    def _disturb(self, proxied: Proxied) -> None:
+        """Cut one of the proxy's connections, or end it or a nameserver, and start that again."""
+        luck = self._proxying.random()
+        here = [each for each in self.connections if each.node is proxied.proxy.node]
+        if luck < CUT_LUCK:
+            self._inject("the proxy loses a connection to the broker")
+            for connection in here:
+                connection.doubt()
+            proxied.cut_broker(self._proxying.randrange)
+        elif luck < CUT_LUCK + PROXY_LUCK:
+            self._inject("the proxy is killed")
+            self.promises.outlived()
+            self.reconnect(*here, before=proxied.restart_proxy)
+        elif luck < CUT_LUCK + PROXY_LUCK + NAMESERVER_LUCK and self.wall_ms - self._restarted_ms > RESTART_MS:
+            name = self._proxying.choice(NAMES)
+            self._inject(f"the nameserver {name} is killed")
+            self._restarted_ms = self.wall_ms
+            proxied.restart_nameserver(name)
+
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
         for _ in range(steps):
-            with self.chances.at("step", self.random, self._forbidding, self._refusing) as is_taken:
+            with self.chances.at("step", self.random, self._forbidding, self._refusing, self._proxying) as is_taken:
+                if is_taken and self.proxied is not None:
+                    self._disturb(self.proxied)
                 if is_taken and self._has_grpc:
                     self._forbid()
                 if is_taken and self._refuses and self._refusing.random() < REFUSED_LUCK:
@@ -276,6 +289,8 @@ class RocketWorld(RocketNode):
         for now_ms in ("wall_ms", "_ticked_ms", "_beaten_ms"):
             setattr(self, now_ms, getattr(self, now_ms) - SET_BACK_MS)
         self.process.set_back(SET_BACK_MS)
+        if self.proxied is not None:
+            self.proxied.set_back(SET_BACK_MS)
         for sent in self.promises.messages.values():
             sent.due_ms = 0
         end_ms = self.wall_ms + AFTER_MS_MAX
