@@ -28,9 +28,9 @@ from tests.simulator.rocketmq.pops import Filter
 from tests.simulator.rocketmq.process import BROKER, Process, Tear
 from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises
-from tests.simulator.rocketmq.proxied import ADDRESS, Proxied
+from tests.simulator.rocketmq.proxied import ADDRESS, NAMES, Proxied
 from tests.simulator.rocketmq.stores import Judged, Kept, judge_store
-from tests.simulator.rocketmq.strangers import INSPECTED, Inspector, Intruder
+from tests.simulator.rocketmq.strangers import INSPECTED, Inspector, Intruder, Registrar
 from tests.simulator.rocketmq.tree import Disk
 from tests.simulator.rocketmq.wire import Connection
 
@@ -197,6 +197,8 @@ class RocketNode(NotedWorld):
         self.proxied: Proxied | None = None
         if not self.is_guarded and self._proxying.random() < PROXIED_LUCK:
             self.proxied = Proxied(lambda: self.wall_ms)
+        self.registrars = [Registrar(self, self._proxying, name) for name in NAMES] if self.proxied is not None else []
+        self._clients += (*self.registrars,)
         # The clients that connect to the proxy, if there is one.
         self._by_proxy = {
             each.name
@@ -245,6 +247,15 @@ class RocketNode(NotedWorld):
         calls = Calls(part.node, part.connect_grpc(self._ports), name, headers)
         self.connections.append(calls)
         return calls
+
+    def connect_nameserver(self, name: str) -> Connection:
+        """Connect an administrator to a nameserver."""
+        assert self.proxied is not None
+        self._ports += 1
+        part = self.proxied.nameservers[name]
+        connection = Connection(part.node, part.connect(self._ports), HeaderEncoding.JSON, lambda frame: None)
+        self.connections.append(connection)
+        return connection
 
     # -- lives of the process
 
@@ -390,7 +401,7 @@ class RocketNode(NotedWorld):
 
     def reconnect(self, *links: Link, before: Callable[[], None] = lambda: None) -> None:
         """End connections, whose clients connect again, when something has happened `before`."""
-        clients = [each for each in (*self.producers, *self.consumers) if each.link in links]
+        clients = [each for each in (*self.producers, *self.consumers, *self.registrars) if each.link in links]
         for link in links:
             self.disconnect(link)
         before()

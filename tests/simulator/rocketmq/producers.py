@@ -61,6 +61,10 @@ class Surroundings(Protocol):
         """Connect a client to the gRPC service."""
         ...
 
+    def connect_nameserver(self, name: str) -> Connection:
+        """Connect an administrator to a nameserver."""
+        ...
+
     def disconnect(self, link: Link) -> None:
         """End a connection."""
         ...

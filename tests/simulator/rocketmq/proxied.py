@@ -72,9 +72,15 @@ class _Pipe:
 class _Part:
     """A process with its connections."""
 
+    accept: Callable[[str, Callable[[], frozenset[str]]], Session]
+
     def __init__(self) -> None:
         self.now = Now(0, 0)
         self.node = Node(self.now, Faults(self.now), Timers())
+
+    def connect(self, port: int) -> Session:
+        """Open the session of a client that connects."""
+        return self.accept(f"{_HERE}:{port}", frozenset)
 
     def end_step(self) -> bool:
         """End a round of a step; True if there is more to do."""
@@ -88,14 +94,16 @@ class _Part:
 
 
 class _NameserverProcess(_Part):
-    """A nameserver, which begins without any routes."""
+    """A nameserver, which begins without any routes, and with the values that are `kept`."""
 
-    def __init__(self, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, wall_ms: Callable[[], int], kept: dict[str, bytes]) -> None:
         super().__init__()
         settings = Settings({}, NAMESERVER_READERS, lambda _: None, NAMESERVER_LOCKED, NAMESERVER_DEFAULTS)
         guard = Guard(AccessOptions(), AccessTables(b"", b"", lambda _: None, lambda _: None), "")
         self.routes = Routes()
-        parts = Nameserver(self.routes, KeyValues(b"", lambda _: None), settings)
+        parts = Nameserver(
+            self.routes, KeyValues(kept.get("values", b""), lambda data: kept.update(values=data)), settings
+        )
         service = NameserverService(parts, guard, wall_ms)
         self.node.add(service)
         self.accept = self.node.connect_to(service)
@@ -122,10 +130,6 @@ class _ProxyProcess(_Part):
         node.add(clients)
         self.accept = node.connect_to(clients)
 
-    def connect(self, port: int) -> Session:
-        """Open the session of a client that connects."""
-        return self.accept(f"{_HERE}:{port}", frozenset)
-
     def connect_grpc(self, port: int) -> GrpcSession:
         """Open the session of a client of the gRPC service that connects."""
         node = self.node
@@ -144,7 +148,8 @@ class Proxied:
         self._ports = 50_000
         # The broker's node, and the function that opens the sessions of those that connect to it.
         self._broker: tuple[Node, str, Callable[[int], Session]] | None = None
-        self._nameservers = {name: _NameserverProcess(wall_ms) for name in NAMES}
+        self._kept: dict[str, dict[str, bytes]] = {name: {} for name in NAMES}
+        self.nameservers = {name: _NameserverProcess(wall_ms, self._kept[name]) for name in NAMES}
         self.proxy = _ProxyProcess(self._dial, wall_ms)
         self._set_clock()
 
@@ -161,7 +166,7 @@ class Proxied:
 
     @property
     def _parts(self) -> list[_Part]:
-        return [*self._nameservers.values(), self.proxy]
+        return [*self.nameservers.values(), self.proxy]
 
     # -- steps
 
@@ -198,7 +203,7 @@ class Proxied:
 
     def _accept(self, node: Node, address: str) -> tuple[Node, Connection] | None:
         self._ports += 1
-        nameserver = self._nameservers.get(address)
+        nameserver = self.nameservers.get(address)
         if nameserver is not None:
             if node is self.proxy.node and not nameserver.routes.topics():
                 # One that was started is out of the proxy's reach until the broker has registered.
@@ -231,8 +236,8 @@ class Proxied:
 
     def restart_nameserver(self, name: str) -> None:
         """End a nameserver, and start it, without any routes."""
-        self._cut(self._nameservers[name].node)
-        self._nameservers[name] = _NameserverProcess(self._wall_ms)
+        self._cut(self.nameservers[name].node)
+        self.nameservers[name] = _NameserverProcess(self._wall_ms, self._kept[name])
 
     def restart_proxy(self) -> None:
         """End the proxy, and start another one."""

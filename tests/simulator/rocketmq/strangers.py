@@ -1,7 +1,7 @@
-"""Clients that neither send nor consume: one asks for what only the broker may do, the other is an administrator's.
+"""Clients that neither send nor consume: one asks for what only the broker may do, the others are administrators'.
 
-The first is refused, and changes nothing. The second looks for messages, compares offsets, and sets those of a group of
-its own.
+The first is refused, and changes nothing. Of the others one looks for messages, compares offsets, and sets those of a
+group of its own; the other keeps values at a nameserver.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 from formats.rocketmq.files.record import Record, decode_record
 from formats.rocketmq.flags import Transaction
+from formats.rocketmq.remoting.bodies.inspection import KEY_VALUE_TABLE
+from formats.rocketmq.remoting.bodies.routes import TOPIC_ROUTE
 from formats.rocketmq.remoting.bodies.statistics import read_consume_stats, read_topic_stats
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, HeaderEncoding
@@ -20,11 +22,11 @@ from formats.rocketmq.topic_names import AUTO_CREATE_TOPIC, DELAY_TOPIC, HALF_TO
 from tests.broker.rocketmq.answers import records_of
 from tests.simulator.judges.invariants import Violation
 from tests.simulator.rocketmq.consumers import PullGroup
-from tests.simulator.rocketmq.process import CLUSTER
-from tests.simulator.rocketmq.producers import Surroundings
+from tests.simulator.rocketmq.process import BROKER, CLUSTER
+from tests.simulator.rocketmq.producers import Link, Surroundings
 from tests.simulator.rocketmq.wire import Connection, name_of
 
-__all__ = ["INSPECTED", "Inspector", "Intruder"]
+__all__ = ["INSPECTED", "Inspector", "Intruder", "Registrar"]
 
 WAITING_MAX = 4
 OWN = (HALF_TOPIC, OP_TOPIC, DELAY_TOPIC, TIMER_TOPIC, f"rmq_sys_REVIVE_LOG_{CLUSTER}", "rmq_sys_ANOTHER")
@@ -82,6 +84,8 @@ def _wrongs(topic: str, now_ms: int) -> Iterator[Asked]:
 # The group whose offsets it sets.
 INSPECTED = "gi"
 FOREVER_MS = 1 << 60
+# The first one has the order of topics.
+NAMESPACES = ("ORDER_TOPIC_CONFIG", "another")
 
 
 class Inspector:
@@ -264,3 +268,89 @@ class Inspector:
                 )
 
         self._ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, taken)
+
+
+class Registrar:
+    """An administrator's program that keeps values at a nameserver, with one request at a time."""
+
+    def __init__(self, world: Surroundings, random: Random, nameserver: str) -> None:
+        self.name = f"registrar of {nameserver}"
+        self._nameserver = nameserver
+        self._world = world
+        self._random = random
+        # The values that each key may have.
+        self._values: dict[tuple[str, str], set[str | None]] = {}
+        self._count = 0
+        self._is_waiting = False
+        self.link: Link
+
+    def connect(self) -> None:
+        """Connect, after a start of the nameserver, or of the broker."""
+        self.link = self._world.connect_nameserver(self._nameserver)
+        self._is_waiting = False
+
+    def heartbeat(self) -> None:
+        """Do nothing: nobody expects a heartbeat."""
+
+    def act(self) -> None:
+        """Put a value, delete one, or ask for some."""
+        if self._is_waiting:
+            return
+        self._is_waiting = True
+        namespace, key = self._random.choice(NAMESPACES), self._random.choice(("t0", "t1", "other"))
+        kind = self._random.randrange(6)
+        fields = {"namespace": namespace, "key": key}
+        if kind < 2:
+            self._count += 1
+            value = f"v{self._count}" if kind == 0 else None
+            before = self._values.get((namespace, key), {None})
+            self._values[namespace, key] = {value, *before}
+            code = RequestCode.DELETE_KV_CONFIG if value is None else RequestCode.PUT_KV_CONFIG
+            told = fields if value is None else {**fields, "value": value}
+            self._ask(code, told, partial(self._changed, namespace, key, value))
+        elif kind < 3:
+            self._ask(RequestCode.GET_KV_CONFIG, fields, partial(self._got, namespace, key))
+        elif kind < 5:
+            fields = {"namespace": namespace}
+            self._ask(RequestCode.GET_KVLIST_BY_NAMESPACE, fields, partial(self._listed, namespace))
+        else:
+            topic = self._random.choice(list(self._world.topics))
+            self._ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, partial(self._routed, topic))
+
+    def _ask(self, code: RequestCode, fields: dict[str, Any], taken: Callable[[Frame], None]) -> None:
+        def answered(answer: Frame | None) -> None:
+            self._is_waiting = False
+            if answer is not None:
+                taken(answer)
+
+        assert isinstance(self.link, Connection)
+        self.link.ask(code, fields, answered)
+
+    def _changed(self, namespace: str, key: str, value: str | None, answer: Frame) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            raise Violation(f"a change of {key} in {namespace} is answered with {answer.code}: {answer.remark}")
+        self._values[namespace, key] = {value}
+
+    def _check(self, namespace: str, key: str, value: str | None) -> None:
+        may_be = self._values.get((namespace, key), {None})
+        if value not in may_be:
+            raise Violation(f"{key} of {namespace} is {value} at {self._nameserver}, and may be {may_be}")
+
+    def _got(self, namespace: str, key: str, answer: Frame) -> None:
+        is_there = answer.code == ResponseCode.SUCCESS
+        self._check(namespace, key, (answer.ext_fields or {}).get("value") if is_there else None)
+
+    def _listed(self, namespace: str, answer: Frame) -> None:
+        table = KEY_VALUE_TABLE.read(answer.body).table if answer.code == ResponseCode.SUCCESS else {}
+        for key in {*table, *(key for name, key in self._values if name == namespace)}:
+            self._check(namespace, key, table.get(key))
+
+    def _routed(self, topic: str, answer: Frame) -> None:
+        """Check the route of a topic. One that was started a moment ago knows none."""
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        route = TOPIC_ROUTE.read(answer.body)
+        self._check(NAMESPACES[0], topic, route.order_topic_conf or None)
+        queues = [(each.broker_name, each.write_queue_nums) for each in route.queue_datas]
+        if queues != [(BROKER, self._world.topics[topic])]:
+            raise Violation(f"the route of {topic} at {self._nameserver} has {queues}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from zlib import crc32
 
@@ -173,7 +174,8 @@ class RocketWorld(RocketNode):
             name = self._proxying.choice(NAMES)
             self._inject(f"the nameserver {name} is killed")
             self._restarted_ms = self.wall_ms
-            proxied.restart_nameserver(name)
+            lost = [each for each in self.connections if each.node is proxied.nameservers[name].node]
+            self.reconnect(*lost, before=partial(proxied.restart_nameserver, name))
 
     def run(self, steps: int) -> None:
         """Run the world to its end. `Violation` if anything is not as it was promised."""
