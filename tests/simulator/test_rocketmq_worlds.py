@@ -84,6 +84,8 @@ def test_there_are_faults_of_every_part() -> None:
         "delays",
         "flush_gate",
         "grpc",
+        "nameserver",
+        "proxy",
         "sending",
         "store",
         "tables",

@@ -450,4 +450,16 @@ GROUPS = (
         hidden="Power must fail in the midst of a cut.",
         unit="tests/broker/rocketmq/store/test_truncating.py::test_loss_of_power_in_a_cut_leaves_it_to_the_next_start",
     ),
+    _mutant(
+        "proposed-once",
+        "A set of brokers in sync whose proposal was not answered is not proposed again.",
+        "replication.streams.in_sync",
+        ("(not again and wanted in (self._proposed, self._refused))", "wanted in (self._proposed, self._refused)"),
+    ),
+    _mutant(
+        "silent-master-registers",
+        "A master that comes back registers before it has the offsets of the slave that has acted for it.",
+        "administration.registration",
+        ("        if self.is_silent:\n            return None\n        first, rest", "        first, rest"),
+    ),
 )

@@ -255,6 +255,8 @@ class Changing:
             self._settle()
         elif luck < 0.15 and not self.history.is_open and not self._is_settling:
             self._change_something()
+        elif self.is_guarded and luck < 0.17:
+            self._usurp()
         elif luck < 0.6 and self.producer.waiting < WAITING_MAX and not self._is_settling:
             tag = self.random.choice(TAGS)
             for _ in range(self.random.choice((1, 3))):
@@ -353,6 +355,17 @@ class Changing:
         else:
             rights = self.random.choice((RIGHTS, RIGHTS, ("Pub",), ("Sub",)))
             self._ask(form._replace(rights=rights), *_policies(rights))
+
+    def _usurp(self) -> None:
+        """Ask to change the user that may do everything, which only such a user may."""
+        body = write_user(UserInfo(None, ROOT[1], self.random.choice(("Super", None)), "enable"))
+        answered = partial(self._usurped, self.history.sure)
+        self.producer.ask(RequestCode.AUTH_UPDATE_USER, {"username": ROOT[0]}, answered, body)
+
+    def _usurped(self, sure: int, answer: Frame | None) -> None:
+        forms = self.history.since(sure)
+        if answer is not None and answer.code == ResponseCode.SUCCESS and not any(form.is_super for form in forms):
+            raise Violation(f"{USER} has changed {ROOT[0]}: {forms}")
 
     def _change_user(self, form: Form, kind: int) -> None:
         if kind == 0:

@@ -59,7 +59,8 @@ class GrpcProducer(Producer):
         message.topic.name = sent.topic
         system = message.system_properties
         system.message_id, system.tag, system.body_encoding = f"U{sent.name}", sent.tag, 1
-        system.keys.append(f"K{sent.name}")
+        sent.keys = f"K{sent.name}", f"L{sent.name}"
+        system.keys.extend(sent.keys)
         system.message_type = MessageType.TRANSACTION if sent.is_half else MessageType.NORMAL
         system.born_timestamp.CopyFrom(time_of_ms(self.world.wall_ms))
         if "TIMER_DELIVER_MS" in properties:

@@ -168,8 +168,8 @@ class Members:
         return self._world.connect(self.name, partial(self._asked, number), encoding)
 
     def heartbeat(self) -> None:
-        """Repeat the heartbeat of each member, with the subscription or without."""
-        for number in sorted(self._joined):
+        """Repeat the heartbeat of each member, with the subscription or without, but not after a farewell."""
+        for number in sorted(self._joined) if not self._is_waiting else ():
             self._beat(number, lambda answer: None, is_whole=self._random.random() < 0.5)
 
     def _beat(self, number: int, answered: Any, *, is_whole: bool = True) -> None:

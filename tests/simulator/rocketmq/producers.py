@@ -190,6 +190,7 @@ class Producer:
 
     def _send(self, sent: Sent, properties: dict[str, str], flags: int) -> None:
         told = {"UNIQ_KEY": f"U{sent.name}", "KEYS": f"K{sent.name}", "TAGS": sent.tag, **properties}
+        sent.keys = (told["KEYS"],)
         fields = self._fields(sent.topic, told, flags)
         self._order += 1
         answered = partial(self._answered, sent, properties, flags, fields["e"], self._order)

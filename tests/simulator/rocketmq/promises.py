@@ -46,6 +46,8 @@ class Sent:
     is_recalled: bool = False
     # Of a batch or a retry that was refused a part may be stored; so may what was sent again.
     may_be_there: bool = False
+    # The keys by which it is found.
+    keys: tuple[str, ...] = ()
 
     @property
     def is_owed(self) -> bool:

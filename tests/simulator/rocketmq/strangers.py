@@ -144,18 +144,18 @@ class Inspector:
         if not known:
             return
         offset = self._random.choice(list(known))
-        name, is_unique = known[offset], self._random.random() < 0.5
-        key = f"{'U' if is_unique else 'K'}{name}"
+        name = known[offset]
+        key = self._random.choice((f"U{name}", *self._world.promises.messages[name].keys))
         fields = {"topic": topic, "key": key, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": FOREVER_MS}
-        if is_unique:
+        if key[0] == "U":
             fields["_UNIQUE_KEY_QUERY"] = "true"
 
         def taken(answer: Frame) -> None:
             records = records_of(answer) if answer.code == ResponseCode.SUCCESS else []
             found = {(each.queue_id, each.queue_offset): each for each in records}
             is_there = known.get(offset) == name and not self._world.was_full_since(0)
-            # Messages of a batch have no other keys; what a client has not been told may be lost with power.
-            if is_there and is_unique and (queue_id, offset) not in found:
+            # What a client has not been told may be lost with power.
+            if is_there and (queue_id, offset) not in found:
                 raise Violation(f"{name} is at {offset} of queue {queue_id} of {topic}, and not found by {key}")
             for each in records:
                 if each.topic != topic:
