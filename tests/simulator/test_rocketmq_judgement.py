@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from broker.rocketmq.node import Node
 from broker.rocketmq.remoting.session import Session
 from formats.rocketmq.files.record import Magic, Record, body_crc, encode_record
 from formats.rocketmq.hosts import Host
@@ -19,7 +20,7 @@ from tests.simulator.rocketmq.ordered import OrderedGroup
 from tests.simulator.rocketmq.owed import what_is_owed
 from tests.simulator.rocketmq.poppers import PopGroup
 from tests.simulator.rocketmq.pops import Done, Outcome, Popped, Pops
-from tests.simulator.rocketmq.producers import Producer
+from tests.simulator.rocketmq.producers import Link, Producer
 from tests.simulator.rocketmq.promises import Promises, Sent
 from tests.simulator.rocketmq.stores import Kept
 from tests.simulator.rocketmq.wire import Connection
@@ -72,9 +73,15 @@ class _World:
 
     def connect(self, name: str, asked: Callable[[Frame], None], encoding: HeaderEncoding | None = None) -> Connection:
         self.broker = _Broker()
-        return Connection(cast("Session", self.broker), HeaderEncoding.JSON, asked)
+        return Connection(cast("Node", None), cast("Session", self.broker), HeaderEncoding.JSON, asked)
 
     def connect_grpc(self, name: str) -> Calls:
+        raise NotImplementedError
+
+    def connect_nameserver(self, name: str) -> Connection:
+        raise NotImplementedError
+
+    def disconnect(self, link: Link) -> None:
         raise NotImplementedError
 
     def pop(self) -> None:

@@ -76,6 +76,8 @@ class Calls:
     def __init__(self, node: Node, session: GrpcSession, name: str, headers: dict[str, str]) -> None:
         self.node = node
         self.is_over = False
+        # A proxy that has lost a broker may know no types of a topic for a while, and refuses all, as the original does.
+        self.may_lack_types = False
         self._doubtful: set[int] = set()
         self._http = _Http(session)
         self._headers = {"x_mq_client_id": name, **headers}
@@ -146,7 +148,9 @@ class Calls:
             self._http.data.pop(stream, None)
             if status != _DONE:
                 raise Violation(f"{method} ends with status {status}: {self._http.headers[stream]}")
-            is_lost = stream in self._doubtful and bool(answers) and answers[0].status.code in FAILURES
+            code = answers[0].status.code if answers else Code.OK
+            lacks_types = self.may_lack_types and code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+            is_lost = lacks_types or (stream in self._doubtful and code in FAILURES)
             self.is_over |= is_lost
             replied(None if is_lost else answers)
 

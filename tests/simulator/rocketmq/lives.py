@@ -245,6 +245,7 @@ class RocketNode(NotedWorld):
         is_proxied = self.proxied is not None and name.partition("-")[0] in self._by_proxy
         part = self.proxied.proxy if self.proxied is not None and is_proxied else self.process
         calls = Calls(part.node, part.connect_grpc(self._ports), name, headers)
+        calls.may_lack_types = is_proxied
         self.connections.append(calls)
         return calls
 
