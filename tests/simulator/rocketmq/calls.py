@@ -76,7 +76,7 @@ class Calls:
     def __init__(self, node: Node, session: GrpcSession, name: str, headers: dict[str, str]) -> None:
         self.node = node
         self.is_over = False
-        # A proxy that has lost a broker may know no types of a topic for a while, and refuses all, as the original does.
+        # A proxy that has lost a broker may not know the types of a topic for a while, and refuses all messages then.
         self.may_lack_types = False
         self._doubtful: set[int] = set()
         self._http = _Http(session)
