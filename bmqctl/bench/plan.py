@@ -8,10 +8,13 @@ from ctypes import Array, c_uint64
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bmqctl.bench.schedule import SECOND_NS, Schedule
-from bmqctl.bench.tally import ConsumerTally, ProducerTally, Source
+from bmqctl.bench.stamp import Source
+
+if TYPE_CHECKING:
+    from bmqctl.bench.tally import ConsumerTally, ProducerTally
 
 __all__ = [
     "Board",

@@ -1,4 +1,4 @@
-"""The stamp at the head of each payload, from which a consumer computes the message's age and position."""
+"""The stamp at the head of each payload, from which a consumer takes the message's age and position, and its source."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from formats.schema import Layout, u32, u64
 
-__all__ = ["STAMP", "STAMP_SIZE", "Stamp", "filler"]
+__all__ = ["STAMP", "STAMP_SIZE", "Source", "Stamp", "filler"]
 
 
 class Stamp(NamedTuple):
@@ -21,6 +21,13 @@ class Stamp(NamedTuple):
     producer: Annotated[int, u32]
     sequence: Annotated[int, u32]
     due_ns: Annotated[int, u64]
+
+
+class Source(NamedTuple):
+    """The place from which a consumer reads: a queue, by its number, and a group, which gets each message once."""
+
+    queue: int
+    group: int
 
 
 MAGIC = 0x424E4348

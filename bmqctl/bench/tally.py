@@ -10,17 +10,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bmqctl.bench.histogram import Histogram, Occupied
 from bmqctl.bench.schedule import SECOND_NS
-from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE
+from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, Source
 from formats.schema import Buffer
 
-__all__ = ["Account", "ConsumerTally", "Intervals", "ProducerTally", "Source", "settle"]
+__all__ = ["Account", "ConsumerTally", "Intervals", "ProducerTally", "settle"]
 
 FLUSH_AT = 8192
 DELIVERIES_MAX = 255
@@ -57,13 +56,6 @@ class Intervals:
 
     def since(self, start_ns: int) -> list[tuple[float, Histogram]]:
         return [((second * SECOND_NS - start_ns) / SECOND_NS, histogram) for second, histogram in self]
-
-
-class Source(NamedTuple):
-    """The place from which a consumer reads: a queue, by its number, and a group, which gets each message once."""
-
-    queue: int
-    group: int
 
 
 ONLY_SOURCE = Source(0, 0)

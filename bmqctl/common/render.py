@@ -1,6 +1,7 @@
 """Output of commands: tables for people, JSON lines for programs, progress on terminals.
 
-Only results go to standard output; everything else goes to standard error.
+Results go to standard output, everything else to standard error, so that a pipe carries results only. The modules
+that draw are imported when something is drawn: the help of most commands imports this one.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from io import StringIO
-from itertools import islice
 from types import TracebackType
-from typing import IO, Annotated, Any, Literal, NamedTuple
+from typing import IO, TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from bmqctl.common.ending import EXIT_READER_LEFT, silence
 from bmqctl.common.harmless import csv_text, escaped, one_line
 from bmqctl.common.pretty import pretty
 from bmqctl.common.refusal import EXIT_USAGE, refuse
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from bmqctl.common.tables import ResultConsole
 
 __all__ = [
     "EXIT_FAULTS",
@@ -36,9 +38,6 @@ __all__ = [
     "LateProgress",
     "Output",
     "OutputFormat",
-    "ResultConsole",
-    "ResultTable",
-    "TablePrinter",
     "aligned",
     "choose_format",
     "csv_line",
@@ -57,23 +56,6 @@ __all__ = [
 ]
 
 EXIT_FAULTS = 1
-
-PAGE_ROWS = 500
-LAST_WIDTH_MIN = 40
-LAST_WIDTH_FILE = 160
-
-_STATE_KEYS = ("state", "status", "severity", "kind")
-_STATE_STYLES = {
-    "ok": "green",
-    "AVAILABLE": "green",
-    "warning": "yellow",
-    "note": "yellow",
-    "error": "red",
-    "fault": "red",
-    "critical": "red",
-    "GONE": "red",
-    "UNREACHABLE": "red",
-}
 
 
 class OutputFormat(StrEnum):
@@ -169,22 +151,6 @@ def _csv_cell(value: object) -> object:
     return _encodable(value) if isinstance(value, bytes) else json.dumps(value, default=_encodable)
 
 
-class ResultConsole(Console):
-    """A console for results: plain text in files; a closed pipe raises rather than being swallowed.
-
-    Names from messages and files are printed literally, neither as markup nor as control characters.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, **options)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(escaped(text), **options)
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
 @contextmanager
 def until_reader_leaves() -> Iterator[None]:
     """Exit quietly with `EXIT_READER_LEFT` when the other end of the pipe is closed."""
@@ -232,67 +198,15 @@ class Column(NamedTuple):
     right: bool = False
 
 
-class ResultTable(Table):
-    """A table that indents the further lines of a cell, so that no name can look like another row."""
-
-    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
-        super().add_row(*(cell.replace("\n", "\n  ") if isinstance(cell, str) else cell for cell in cells), **options)
-
-
-class TablePrinter:
-    """A table printed in parts: pages of a long one, or rows as they come.
-
-    Pages align only if all columns but the last have a width. If these leave no room for the last one, lines exceed the
-    terminal's width.
-    """
-
-    def __init__(self, columns: list[Column], console: ResultConsole | None = None, title: str | None = None) -> None:
-        self._columns = columns
-        self._console = console or ResultConsole()
-        if self._console.is_terminal:
-            *others, last = columns
-            # Cells without their own width are folded, so that a row keeps its columns on a narrow terminal.
-            width = sum((column.width or len(column.title)) + 2 for column in others) + (last.width or LAST_WIDTH_MIN)
-        else:
-            width = sum((column.width or LAST_WIDTH_FILE) + 2 for column in columns)
-        self._console.width = max(self._console.width, width)
-        self._title = title
-        self._first = True
-
-    def print(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        remaining = iter(rows)
-        while page := list(islice(remaining, PAGE_ROWS)):
-            title, self._title = self._title, None
-            table = ResultTable(box=None, show_header=self._first, title=title, title_justify="left", pad_edge=False)
-            for column in self._columns:
-                justify: Literal["left", "right"] = "right" if column.right else "left"
-                table.add_column(column.title, width=column.width, justify=justify, overflow="fold")
-            for row in page:
-                table.add_row(*(_coloured(column.key, _cell(row.get(column.key))) for column in self._columns))
-            self._console.print(table)
-            self._first = False
-
-
 def print_table(
     rows: Iterable[Mapping[str, Any]],
     columns: list[Column],
     console: ResultConsole | None = None,
     title: str | None = None,
 ) -> None:
+    from bmqctl.common.tables import TablePrinter
+
     TablePrinter(columns, console, title).print(rows)
-
-
-def _coloured(key: str, cell: str) -> str | Text:
-    style = _STATE_STYLES.get(cell) if key in _STATE_KEYS else None
-    return cell if style is None else Text(cell, style)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
-    return value.hex().upper() if isinstance(value, bytes) else str(value)
 
 
 class LateProgress:
@@ -302,7 +216,7 @@ class LateProgress:
 
     def __init__(self, description: str, console: Console | None = None) -> None:
         self._description = one_line(description)
-        self._console = console or Console(stderr=True)
+        self._console = console
         self._started = time.monotonic()
         self._bar: Progress | None = None
         self._task: TaskID | None = None
@@ -318,7 +232,13 @@ class LateProgress:
 
     def __call__(self, done: int, total: int) -> None:
         if self._bar is None:
-            if not self._console.is_terminal or time.monotonic() - self._started < self.DELAY_S:
+            if time.monotonic() - self._started < self.DELAY_S:
+                return
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+            self._console = self._console or Console(stderr=True)
+            if not self._console.is_terminal:
                 return
             self._bar = Progress(
                 TextColumn("{task.description}", markup=False),

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown
 from bmqctl.carrying.messages.ends import Reach
-from bmqctl.carrying.messages.posting import PostOptions, Sink
+from bmqctl.carrying.messages.posting import Sink
 from bmqctl.carrying.messages.tailing import Feed, TailOptions
 from bmqctl.carrying.moving.run import CarryEnd
+from bmqctl.carrying.options import PostOptions
 from bmqctl.carrying.replay.run import Replay
 from bmqctl.systems.explaining.cause import Cause
 

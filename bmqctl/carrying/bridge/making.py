@@ -13,14 +13,13 @@ from bmqctl.carrying.bridge.carrying import Bridge, Destination, Source, Tell, T
 from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.bridge.flow import FlowOptions
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord
-from bmqctl.client.remoting.client import PLAIN, Security
+from bmqctl.carrying.options import CarryOptions
 from bmqctl.client.session import SessionOptions
 
 __all__ = [
     "BridgeEnd",
     "BridgeOptions",
     "Carriage",
-    "CarryOptions",
     "Means",
     "make",
     "make_bridge",
@@ -52,25 +51,6 @@ class Means:
     security: Security = PLAIN
     timeout_s: float = 10.0
     wait_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CarryOptions:
-    """Options of a run; with `moves`, carried messages are removed from the source.
-
-    `expression` is in the language of the source's system. The run ends after `count_max` messages; for a consumed
-    source, after `idle_s` without any; and at a refused message, unless it is a copy with `skip_refused`.
-    """
-
-    moves: bool
-    expression: str | None = None
-    tags: str | None = None
-    count_max: int | None = None
-    idle_s: float = 2.0
-    patience_s: float = 30.0
-    window: int = 4096
-    batch: int = 512
-    skip_refused: bool = False
 
 
 class Carriage(NamedTuple):

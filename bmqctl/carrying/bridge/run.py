@@ -10,7 +10,8 @@ import trio
 
 from bmqctl.carrying.bridge.account import Account
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin
-from bmqctl.carrying.bridge.making import BridgeOptions, CarryOptions, make
+from bmqctl.carrying.bridge.making import BridgeOptions, make
+from bmqctl.carrying.options import CarryOptions
 
 __all__ = ["CannotBegin", "Outcome", "Running", "run_bridges"]
 

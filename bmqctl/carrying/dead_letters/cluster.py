@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final, NamedTuple
 
 from bmqctl.carrying.bridge.carrying import CannotBegin as NoSuchTopic
@@ -28,11 +27,12 @@ from bmqctl.carrying.dead_letters.letters import (
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import Part, find_parts
-from bmqctl.client.remoting.client import Client, Queue
-from bmqctl.client.remoting.consuming import QueuePuller
-from bmqctl.client.remoting.faults import FAULTS, NotWritable, check_answer, words_of
-from bmqctl.client.remoting.link import LinkLost
-from bmqctl.client.remoting.sending import Sender, UniqueIds
+from bmqctl.carrying.options import LetterTarget
+from bmqctl.clients.rocketmq.client import Client, Queue
+from bmqctl.clients.rocketmq.consuming import QueuePuller
+from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, check_answer, words_of
+from bmqctl.clients.rocketmq.link import LinkLost
+from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties
@@ -45,13 +45,6 @@ __all__ = ["Group", "LetterTarget", "Letters", "Resent", "WantedLetters", "open_
 _PULLED_MAX: Final = 256
 _NAME: Final = "bmqctl-dead-letters"
 _SHARDING_KEY: Final = "__SHARDINGKEY"
-
-
-class LetterTarget(StrEnum):
-    """The destinations of letters: their original topic, or their group's retry topic."""
-
-    TOPIC = "topic"
-    RETRY = "retry"
 
 
 class Group(NamedTuple):

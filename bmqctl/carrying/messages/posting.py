@@ -16,12 +16,12 @@ import trio
 
 from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import CannotBegin
+from bmqctl.carrying.options import PostOptions
 from bmqctl.client import ClientError
 from bmqctl.common.nurseries import open_nursery
 
-__all__ = ["DEFAULT_GROUP", "Account", "Failure", "PostOptions", "Run", "Sink", "Source", "opened", "post"]
+__all__ = ["Account", "Failure", "Run", "Sink", "Source", "opened", "post"]
 
-DEFAULT_GROUP: Final = "bmqctl-post"
 # Messages between two turns of other tasks.
 _TURN: Final = 64
 
@@ -33,15 +33,6 @@ class Source(NamedTuple):
 
     unit: str
     messages: Callable[[], AsyncGenerator[tuple[int, Outgoing]]]
-
-
-class PostOptions(NamedTuple):
-    """`rate` is in messages a second, None as fast as possible; `patience_s` limits the time without an answer."""
-
-    rate: float | None = None
-    window: int = 4096
-    compress: bool = False
-    patience_s: float = 30.0
 
 
 class Failure(NamedTuple):

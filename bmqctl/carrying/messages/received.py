@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from bmqctl.carrying.messages.content import payload_row, property_rows
-from bmqctl.client import Message
-from bmqctl.client.rocketmq import Content
 from bmqctl.common.decoding.decoder import BadPayload, Decode
 from bmqctl.common.harmless import one_line
 from formats.bmq.guid import format_guid
 from formats.bmq.wire.properties import Property, PropertyType
+
+if TYPE_CHECKING:
+    from bmqctl.client import Message
+    from bmqctl.client.rocketmq import Content
 
 __all__ = [
     "QUEUE_PLACE",

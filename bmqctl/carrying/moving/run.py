@@ -13,16 +13,16 @@ import trio
 from bmqctl.carrying.bridge.account import Account
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Tell
 from bmqctl.carrying.bridge.flow import FlowOptions
-from bmqctl.carrying.bridge.making import BridgeEnd, CarryOptions, Means, make
+from bmqctl.carrying.bridge.making import BridgeEnd, Means, make
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.messages.ends import Reach
+from bmqctl.carrying.options import CarryOptions
 from bmqctl.common.nurseries import open_nursery
 
 __all__ = [
     "At",
     "Carried",
     "CarryEnd",
-    "CarryOptions",
     "SourceContents",
     "carry",
     "check",

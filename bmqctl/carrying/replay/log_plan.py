@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bmqctl.carrying.replay.messages import StoredRecord
 from bmqctl.carrying.replay.plan import Matches, Plan, Progress, StoreChanged
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.blazingmq.read.wanted import BadFilter
 from bmqctl.stores.rocketmq.read.files import LOG_FOLDER, LogFile, StoreFiles
 from bmqctl.stores.rocketmq.read.filters import LogFilters, LogSelector
 from bmqctl.stores.rocketmq.read.payload import decompressed

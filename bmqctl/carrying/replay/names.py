@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 
 from bmqctl.carrying.bridge.ends import is_topic_name
-from bmqctl.stores.blazingmq.read.filters import parse_key
+from bmqctl.stores.blazingmq.read.wanted import parse_key
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 

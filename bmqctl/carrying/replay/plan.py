@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from bmqctl.carrying.replay.messages import MessageSource, Source
 from bmqctl.stores.blazingmq.read.chunks import Chunk
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, Selector, parse_key, places
+from bmqctl.stores.blazingmq.read.filters import Filters, Selector, places
 from bmqctl.stores.blazingmq.read.names import QueueNames
 from bmqctl.stores.blazingmq.read.reader import JournalReader, load_names, with_names
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, parse_key
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.disk.keys import hex_of
 from formats.bmq.expressions import expression_values

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.client.admin import AdminClient, AdminLost
-from bmqctl.client.protocol.authentication import Credentials
 from bmqctl.common.render import EXIT_FAULTS, refuse, until_reader_leaves
+
+if TYPE_CHECKING:
+    from bmqctl.client.admin import AdminClient
+    from bmqctl.client.protocol.authentication import Credentials
 
 __all__ = ["admin", "credentials_of", "endpoint_of"]
 
@@ -21,6 +23,9 @@ NOT_A_COMMAND = "Unable to decode command"
 
 
 def credentials_of(mechanism: str | None, data: str) -> Credentials | None:
+    """Make credentials from the options."""
+    from bmqctl.client.protocol.authentication import Credentials
+
     return None if mechanism is None else Credentials(mechanism, data.encode())
 
 
@@ -68,6 +73,8 @@ def admin(
     Exit codes: 0 if all commands were answered; 1 if a command is unknown, its JSON answer reports a failure, or the
     connection was lost; 2 if there is no broker.
     """
+    from bmqctl.client.admin import AdminClient, AdminLost
+
     host, port = endpoint_of("admin", broker)
     try:
         client = AdminClient(host, port, timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
@@ -82,6 +89,8 @@ def admin(
 
 def _run(client: AdminClient, lines: Iterable[str]) -> bool:
     """Send each command and print its answer; return True if one failed."""
+    from bmqctl.client.admin import AdminLost
+
     failed = False
     for line in lines:
         try:

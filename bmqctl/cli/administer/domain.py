@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +16,15 @@ from bmqctl.cli.administer.changing import Changing, FieldSetting
 from bmqctl.cli.administer.defining import alter, delete, show
 from bmqctl.cli.families import expanded
 from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
+from bmqctl.common.later import Later
 from bmqctl.common.render import Column, Output, OutputFormat, print_rows, refuse, until_reader_leaves
 from bmqctl.systems.administration import DefinitionHolder
 from bmqctl.systems.definitions.model import Action, Change
-from bmqctl.systems.domains import BadDomain, Domain, Nodes, create_domain, domains_in, holders_in
+
+if TYPE_CHECKING:
+    from bmqctl.systems import domains
+else:
+    domains = Later("bmqctl.systems.domains")
 
 __all__ = ["app"]
 
@@ -27,7 +32,6 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 
 KIND = "domains"
 TTL_S = 10 * 365 * 24 * 3600
-_COLUMNS = [Column(name, name) for name in Domain._fields]
 
 
 class Mode(Enum):
@@ -75,8 +79,8 @@ class Files:
 
     def places(self, command: str, kinds: Sequence[str]) -> list[DefinitionHolder]:
         try:
-            return holders_in(self.place)
-        except BadDomain as fault:
+            return domains.holders_in(self.place)
+        except domains.BadDomain as fault:
             refuse(command, str(fault))
 
     def begin(self, command: str, changes: Sequence[Change]) -> None:
@@ -92,13 +96,13 @@ class Files:
                 nodes.tell(f"DOMAINS RECONFIGURE {name}")
 
     @contextmanager
-    def _nodes(self, command: str, state: str) -> Iterator[Nodes]:
-        """Exit with code 2 and one line with the `state` of the files if a node refuses."""
+    def _nodes(self, command: str, state: str) -> Iterator[domains.Nodes]:
+        """Exit with code 2 and one line with the `state` of the files, if a node refuses."""
         place = None if self.broker is None else endpoint_of(command, self.broker)
         credentials = credentials_of(self.authn_mechanism, self.authn_data)
         try:
-            yield Nodes(place, self.timeout, self.tls_authority, credentials)
-        except BadDomain as fault:
+            yield domains.Nodes(place, self.timeout, self.tls_authority, credentials)
+        except domains.BadDomain as fault:
             refuse(command, f"{fault}; {state}")
 
 
@@ -140,10 +144,10 @@ def create(
     Exit codes: 0 it was created; 2 the name or the folder is not valid, or there is such a domain.
     """
     try:
-        files = create_domain(
+        files = domains.create_domain(
             place, name, mode.value, apps or (), stored=not in_memory, message_ttl_s=ttl, replace=replace
         )
-    except BadDomain as fault:
+    except domains.BadDomain as fault:
         refuse("domain create", str(fault))
     for file in files:
         typer.echo(f"{file}: written; queues are bmq://{name}/QUEUE")
@@ -162,11 +166,15 @@ def list_(place: Place = Path("bmq-data"), output: Output = None) -> None:
     Exit codes: 0; 2 there is no configuration in the folder, or it has a fault.
     """
     try:
-        found = domains_in(place)
-    except BadDomain as fault:
+        found = domains.domains_in(place)
+    except domains.BadDomain as fault:
         refuse("domain list", str(fault))
     with until_reader_leaves():
-        print_rows((each._asdict() for each in found), _COLUMNS, output or OutputFormat.TABLE)
+        print_rows(
+            (each._asdict() for each in found),
+            [Column(name, name) for name in domains.Domain._fields],
+            output or OutputFormat.TABLE,
+        )
 
 
 @app.command("show")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bmqctl.cli.administer.admin import credentials_of, endpoint_of
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
-from bmqctl.client.admin import AdminLost
 from bmqctl.common.render import Output, OutputFormat, print_values, refuse, until_reader_leaves
-from bmqctl.systems.blazingmq.status.asking import Asking, Refused
-from bmqctl.systems.blazingmq.status.contents import QueueContents, contents_of, purge
 from formats.bmq.uri import QueueUri, parse_uri
 from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from bmqctl.systems.blazingmq.status.contents import QueueContents
 
 __all__ = ["purge_queue"]
 
@@ -57,6 +56,11 @@ def purge_queue(
 
     Exit codes: 0; 2 nobody answers, there is no such queue, a broker refuses, or you do not say yes.
     """
+    from bmqctl.cli.administer.admin import credentials_of, endpoint_of
+    from bmqctl.client.admin import AdminLost
+    from bmqctl.systems.blazingmq.status.asking import Asking, Refused
+    from bmqctl.systems.blazingmq.status.contents import QueueContents, contents_of, purge
+
     queue = _queue(uri)
     asking = Asking(timeout, tls_authority, credentials_of(authn_mechanism, authn_data))
     host, port = endpoint_of(COMMAND, broker)

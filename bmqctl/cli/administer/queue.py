@@ -13,15 +13,7 @@ from bmqctl.cli.administer.purge import purge_queue
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
 from bmqctl.common.harmless import one_line
-from bmqctl.common.render import (
-    EXIT_FAULTS,
-    Output,
-    OutputFormat,
-    ResultConsole,
-    print_values,
-    refuse,
-    until_reader_leaves,
-)
+from bmqctl.common.render import EXIT_FAULTS, Output, OutputFormat, print_values, refuse, until_reader_leaves
 from bmqctl.systems.explaining.cause import Cause
 from bmqctl.systems.opening import open_end
 
@@ -77,6 +69,8 @@ def explain(
 
     Exit codes: 0 nothing waits; 1 there are causes; 2 nobody answers, or there is no such queue.
     """
+    from bmqctl.common.tables import ResultConsole
+
     try:
         end = open_end(uri, broker, group="")
         causes = end.causes(Reach(COMMAND, tls_authority, authn_mechanism, authn_data, timeout))

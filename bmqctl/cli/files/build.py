@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
-from typing import IO, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
 from bmqctl.common.render import refuse
-from bmqctl.stores.blazingmq.build import BadLine, StoreBuilder, build_store
-from bmqctl.stores.rocketmq.build import LogStoreBuilder, build_log_store, read_build_options
 from bmqctl.stores.rocketmq.lines import BadMessage
+
+if TYPE_CHECKING:
+    from bmqctl.stores.blazingmq.build import StoreBuilder
+    from bmqctl.stores.rocketmq.build import LogStoreBuilder
 
 __all__ = ["build"]
 
@@ -75,6 +77,9 @@ def build(
 
     Exit codes: 0; 2 if a line is not a valid record, or the directory cannot be used.
     """
+    from bmqctl.stores.blazingmq.build import build_store
+    from bmqctl.stores.rocketmq.build import build_log_store, read_build_options
+
     with _refusing(lines, out):
         out.mkdir(parents=True, exist_ok=True)
         if any(out.iterdir()):
@@ -93,7 +98,9 @@ def build(
 
 @contextmanager
 def _refusing(lines: Path, out: Path) -> Iterator[None]:
-    """Exit with one line for invalid lines and an unusable directory."""
+    """Exit with one line for lines that are no records, and a directory that cannot be used."""
+    from bmqctl.stores.blazingmq.build import BadLine
+
     try:
         yield
     except OSError as error:

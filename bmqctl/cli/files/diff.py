@@ -7,14 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from bmqctl.cli.files import rocketmq_diff
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,
     LateProgress,
     Output,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     refuse,
@@ -79,6 +77,8 @@ def diff(
     Exit codes: 0 if the replicas are equal; 1 if not, or if a journal has slots, or a commit log places, that hold no
     record; 2 if one of them is not a store.
     """
+    from bmqctl.cli.files import rocketmq_diff
+
     if _is_of_rocketmq(a, b):
         rocketmq_diff.diff(a, b, wanted_format(output, as_json), limit)
         return
@@ -209,6 +209,8 @@ _COLUMNS = [
 
 
 def _print(found: list[PartitionDiff]) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     for each in found:
         console.print(f"partition {each.partition_id}: {MEANING[each.status]}")

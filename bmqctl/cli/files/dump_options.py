@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bmqctl.stores.blazingmq.dump.output import DumpFormat
-from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, parse_number, parse_time
-from bmqctl.stores.blazingmq.read.payload import PayloadForm
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, PayloadForm, parse_number, parse_time
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.guid import GUID_SIZE, parse_guid
 from formats.bmq.stores.outcomes import MessageOutcome
 from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from bmqctl.stores.blazingmq.read.filters import Filters
 
 OFFSET_MAX = 1 << 62
 
@@ -181,6 +183,8 @@ class DumpOptions:
 
     def filters(self) -> Filters:
         """Build filters of a journal. Raises BadFilter if one cannot be read, or two contradict each other."""
+        from bmqctl.stores.blazingmq.read.filters import Filters
+
         return Filters(
             status=self.status,
             types=frozenset(map(_record_type, self.types or [])),

@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 
 from bmqctl.cli.files import dump_options as options
-from bmqctl.cli.files.ledger_printing import dump_ledger, ledger_types
 from bmqctl.cli.files.printing import choose_output, stopped_by
-from bmqctl.stores.blazingmq.dump.ledger import LedgerFilters, newest_ledger
 from bmqctl.stores.blazingmq.read.files import FileKind, NotAStoreFile, identify
-from bmqctl.stores.blazingmq.read.filters import parse_number, parse_time
+from bmqctl.stores.blazingmq.read.wanted import parse_number, parse_time
 
 __all__ = ["app"]
 
@@ -81,6 +79,9 @@ def dump(
     Exit codes: 0; 1 if a record is damaged, or a record selected by number or offset does not exist; 2 if there is no
     ledger, or the options contradict each other.
     """
+    from bmqctl.cli.files.ledger_printing import dump_ledger, ledger_types
+    from bmqctl.stores.blazingmq.dump.ledger import LedgerFilters
+
     with stopped_by(COMMAND, path):
         file = _ledger_at(path)
         filters = LedgerFilters(
@@ -100,6 +101,8 @@ def dump(
 
 
 def _ledger_at(path: Path) -> Path:
+    from bmqctl.stores.blazingmq.dump.ledger import newest_ledger
+
     if path.is_dir():
         found = newest_ledger(path)
         if found is None:

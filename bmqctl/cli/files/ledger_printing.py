@@ -13,6 +13,7 @@ import typer
 from bmqctl.cli.files.printing import missing, open_stream, with_progress
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat
 from bmqctl.stores.blazingmq.dump.ledger import (
     LEDGER_COLUMNS,
     LEDGER_TABLE,
@@ -23,10 +24,10 @@ from bmqctl.stores.blazingmq.dump.ledger import (
     reference_of,
     row_of,
 )
-from bmqctl.stores.blazingmq.dump.output import DumpFormat, write_document, write_rows
+from bmqctl.stores.blazingmq.dump.output import write_document, write_rows
 from bmqctl.stores.blazingmq.dump.reference import not_found
 from bmqctl.stores.blazingmq.read.columns import Row
-from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.blazingmq.read.wanted import BadFilter
 from formats.bmq.disk.ledger import LedgerRecordType
 
 __all__ = ["dump_ledger", "ledger_types"]

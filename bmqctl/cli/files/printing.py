@@ -11,21 +11,22 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import typer
 
 from bmqctl.common.harmless import output_fault
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, refuse, until_reader_leaves
-from bmqctl.stores.blazingmq.dump.output import DumpFormat, NoArrow, format_by_name, load_arrow
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat, NoArrow, format_by_name, load_arrow
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.columns import Row
-from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.filters import BadFilter, Wanted
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, Wanted
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.guid import format_guid
 from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from bmqctl.stores.blazingmq.read.columns import Row
 
 __all__ = [
     "choose_output",
@@ -98,6 +99,8 @@ def open_stream(command: str, out: Path | None) -> Iterator[IO[bytes]]:
 @contextmanager
 def stopped_by(command: str, path: Path) -> Iterator[None]:
     """Exit with one line on standard error for invalid options or a fault of the file at `path`."""
+    from bmqctl.stores.blazingmq.read.files import NotAStoreFile
+
     try:
         yield
     except (BadFilter, NotAStoreFile) as error:

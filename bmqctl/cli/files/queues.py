@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bmqctl.cli.files import rocketmq_queues
-from bmqctl.cli.files.printing import end_with, stopped_by
 from bmqctl.common.render import (
     Column,
     LateProgress,
@@ -20,11 +18,10 @@ from bmqctl.common.render import (
     print_values,
     until_reader_leaves,
 )
-from bmqctl.stores.blazingmq.read.losses import record_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
-from bmqctl.stores.blazingmq.summary.queues import find_queues
-from bmqctl.stores.rocketmq.read.files import is_store
-from formats.bmq.stores.queues import Event, Queue
+
+if TYPE_CHECKING:
+    from formats.bmq.stores.queues import Event, Queue
 
 __all__ = ["queues"]
 
@@ -70,6 +67,12 @@ def queues(
 
     Exit codes: 0; 1 if a part of the store is damaged or missing; 2 if there is no store.
     """
+    from bmqctl.cli.files import rocketmq_queues
+    from bmqctl.cli.files.printing import end_with, stopped_by
+    from bmqctl.stores.blazingmq.read.losses import record_losses
+    from bmqctl.stores.blazingmq.summary.queues import find_queues
+    from bmqctl.stores.rocketmq.read.files import is_store
+
     if is_store(path):
         rocketmq_queues.list_queues(path, output, name)
         return

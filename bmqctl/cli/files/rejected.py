@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,9 +20,11 @@ from bmqctl.common.render import (
     until_reader_leaves,
 )
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile, recovery_sets
-from bmqctl.stores.blazingmq.rejected import Rejected, find_rejected, rejected_in_log
 from bmqctl.stores.rocketmq.read.files import is_store
 from formats.errors import FormatError
+
+if TYPE_CHECKING:
+    from bmqctl.stores.blazingmq.rejected import Rejected
 
 __all__ = ["rejected"]
 
@@ -79,6 +81,8 @@ def rejected(
 
     Exit codes: 0; 2 if there is no store, or no such log.
     """
+    from bmqctl.stores.blazingmq.rejected import find_rejected, rejected_in_log
+
     if is_store(path):
         refuse(COMMAND, f"{path} is a store of RocketMQ: see bmqctl dead-letters list")
     files = sorted(path.glob(LOGS)) if logs is None else logs
@@ -96,6 +100,8 @@ def rejected(
 
 
 def _print(found: list[Rejected], wanted: OutputFormat) -> None:
+    from bmqctl.stores.blazingmq.rejected import Rejected
+
     rows = [each._asdict() for each in found]
     with until_reader_leaves():
         if wanted is OutputFormat.TABLE:

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from bmqctl.cli.arguments import given_options
-from bmqctl.cli.files.rocketmq_repair import print_repaired, sizes_of
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Column,
     LateProgress,
     Output,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     refuse,
@@ -26,13 +24,14 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.repair.repair import Refused, repair_store
 from bmqctl.stores.blazingmq.repair.report import Mode, Note, RepairReport
 from bmqctl.stores.rocketmq.read.files import is_store
 from bmqctl.stores.rocketmq.repair.parts import Note as LogNote
 from bmqctl.stores.rocketmq.repair.parts import Refused as LogRefused
 from bmqctl.stores.rocketmq.repair.parts import RepairReport as LogReport
-from bmqctl.stores.rocketmq.repair.repair import repair_log_store
+
+if TYPE_CHECKING:
+    from bmqctl.common.tables import ResultConsole
 
 __all__ = ["repair"]
 
@@ -103,6 +102,10 @@ def repair(
 
     Exit codes: 0 if nothing was left out; 1 if something was; 2 if nothing could be done.
     """
+    from bmqctl.cli.files.rocketmq_repair import print_repaired, sizes_of
+    from bmqctl.stores.blazingmq.repair.repair import repair_store
+    from bmqctl.stores.rocketmq.repair.repair import repair_log_store
+
     wanted = wanted_format(output, as_json)
     if is_store(path):
         for option in given_options(context, ("replica",)):
@@ -120,6 +123,8 @@ def repair(
 
 def _repaired(out: Path, work: Callable[[OnProgress], R]) -> R:
     """Repair a store, with a bar for each step; exit with code 2 if nothing can be done."""
+    from bmqctl.stores.blazingmq.repair.repair import Refused
+
     bars: dict[str, LateProgress] = {}
 
     def on_progress(what: str, done: int, total: int) -> None:
@@ -170,6 +175,8 @@ _NOTE_COLUMNS = [
 
 
 def _print_report(report: RepairReport, limit: int) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     _print_notes(console, "left out", list(report.all_left_out()), limit)
     _print_notes(console, "restored", list(report.all_restored()), limit)

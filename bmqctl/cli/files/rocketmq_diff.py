@@ -16,11 +16,11 @@ from bmqctl.common.render import (
     Column,
     LateProgress,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     until_reader_leaves,
 )
+from bmqctl.common.tables import ResultConsole
 from bmqctl.stores.blazingmq.read.columns import Row
 from bmqctl.stores.rocketmq.diff import StoreDiff, compare_stores
 from bmqctl.stores.rocketmq.dump.rows import TABLE, shown_row

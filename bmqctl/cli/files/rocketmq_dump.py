@@ -19,7 +19,7 @@ from bmqctl.cli.files.printing import (
 )
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, LateProgress, refuse
-from bmqctl.stores.blazingmq.dump.output import DumpFormat
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat
 from bmqctl.stores.rocketmq.dump.dump import CheckingSink, FollowEnded, LogFollower, LogPrinter, dump_log, make_sink
 from bmqctl.stores.rocketmq.read.files import LogFile, open_store
 from bmqctl.stores.rocketmq.read.filters import LogFilters, parse_time_ms

@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from bmqctl.cli.files.printing import size_text
-from bmqctl.common.render import (
-    Column,
-    ResultConsole,
-    print_table,
-    refuse,
-)
+from bmqctl.common.render import Column, print_table, refuse
+from bmqctl.common.tables import ResultConsole
 from bmqctl.stores.rocketmq.build import read_build_options
 from bmqctl.stores.rocketmq.build_files import StoreSizes
 from bmqctl.stores.rocketmq.lines import BadMessage

@@ -16,12 +16,12 @@ from bmqctl.common.render import (
     Column,
     LateProgress,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     refuse,
     until_reader_leaves,
 )
+from bmqctl.common.tables import ResultConsole
 from bmqctl.stores.rocketmq.read.files import open_store
 from bmqctl.stores.rocketmq.read.queues import lost_messages
 from bmqctl.stores.rocketmq.read.topics import TopicKind

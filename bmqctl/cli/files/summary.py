@@ -8,12 +8,11 @@ from dataclasses import asdict, fields
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bmqctl.cli.arguments import given_options
-from bmqctl.cli.files import rocketmq_summary
 from bmqctl.cli.files.printing import rate_text, size_text, stopped_by
 from bmqctl.common.installed import installing
 from bmqctl.common.render import (
@@ -22,7 +21,6 @@ from bmqctl.common.render import (
     LateProgress,
     Output,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     refuse,
@@ -30,10 +28,11 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.losses import file_losses
 from bmqctl.stores.blazingmq.read.times import shown_time
-from bmqctl.stores.blazingmq.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary, summarize
 from bmqctl.stores.rocketmq.read.files import is_store
+
+if TYPE_CHECKING:
+    from bmqctl.stores.blazingmq.summary.summary import AppSummary, PartitionSummary, QueueSummary, StoreSummary
 
 __all__ = ["summary"]
 
@@ -123,6 +122,10 @@ def summary(
 
     Exit codes: 0; 1 if records cannot be read or contradict each other; 2 if there is no store.
     """
+    from bmqctl.cli.files import rocketmq_summary
+    from bmqctl.stores.blazingmq.read.losses import file_losses
+    from bmqctl.stores.blazingmq.summary.summary import QueueSummary, summarize
+
     if is_store(path):
         rocketmq_summary.print_summary(context, path, wanted_format(output, as_json))
         return
@@ -141,7 +144,7 @@ def summary(
             _print_tables(found, queues[: TOP_IN_TABLE if top is None else top])
         else:
             report = {**_as_json(found, queues[:top]), "missing": account.places}
-            print_report(report, report["queues"], _QUEUE_KEYS, wanted)
+            print_report(report, report["queues"], [field.name for field in fields(QueueSummary)], wanted)
         if plot:
             _draw(found)
     if plot_out is not None:
@@ -164,6 +167,7 @@ def _check_plots(plot: bool, plot_out: Path | None) -> None:
 
 
 def _draw(found: StoreSummary) -> None:
+    from bmqctl.common.tables import ResultConsole
     from bmqctl.stores.blazingmq.summary.plots import draw_plot
 
     if not len(found.series.arrivals):
@@ -262,7 +266,6 @@ def _totals(found: StoreSummary) -> dict[str, Any]:
     return out
 
 
-_QUEUE_KEYS = [field.name for field in fields(QueueSummary)]
 _PARTITION_COLUMNS = [
     Column("partition_id", "partition", 9, right=True),
     Column("count", "records", 11, right=True),
@@ -293,6 +296,8 @@ _QUEUE_COLUMNS = [
 
 
 def _print_tables(found: StoreSummary, queues: list[QueueSummary]) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     print_table(map(_partition_row, found.partitions), _PARTITION_COLUMNS, console)
     console.print()

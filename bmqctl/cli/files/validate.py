@@ -15,17 +15,14 @@ from bmqctl.common.render import (
     LateProgress,
     Output,
     OutputFormat,
-    ResultConsole,
     print_report,
     print_table,
     refuse,
     until_reader_leaves,
     wanted_format,
 )
-from bmqctl.stores.blazingmq.read.check import check_path
 from bmqctl.stores.blazingmq.read.fault_report import Report
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.rocketmq.check.check import check_log_store
 from bmqctl.stores.rocketmq.read.files import is_store
 from formats.bmq.stores.faults import Fault, fault
 
@@ -74,6 +71,9 @@ def validate(
 
     Exit codes: 0 if there are no faults; 1 if there are; 2 if there is no store.
     """
+    from bmqctl.stores.blazingmq.read.check import check_path
+    from bmqctl.stores.rocketmq.check.check import check_log_store
+
     try:
         with stopped_by("journal validate", path), LateProgress("checking records") as on_progress:
             report = (check_log_store if is_store(path) else check_path)(path, limit, on_progress)
@@ -123,6 +123,8 @@ _FAULT_COLUMNS = [
 
 
 def _print_report(report: Report) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     for file in dict.fromkeys(found.file for found in report.faults):
         print_table((asdict(found) for found in report.faults if found.file == file), _FAULT_COLUMNS, console, file)

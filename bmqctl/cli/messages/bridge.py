@@ -8,33 +8,31 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import trio
 import typer
 
 from bmqctl.carrying.bridge.account import Account
 from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.bridge.flow import FlowOptions
-from bmqctl.carrying.bridge.making import BridgeOptions, Means, make_bridge, read_bridges
 from bmqctl.carrying.bridge.metrics import metrics_text
-from bmqctl.carrying.bridge.run import CannotBegin, Outcome, Running, run_bridges
 from bmqctl.cli.administer.admin import credentials_of
 from bmqctl.cli.securing import AuthnData, AuthnMechanism, TlsAuthority
-from bmqctl.client.session import SessionOptions
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
     Output,
     OutputFormat,
-    ResultConsole,
-    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
     wanted_format,
 )
 from bmqctl.systems.opening import open_end
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.bridge.making import BridgeOptions
+    from bmqctl.carrying.bridge.run import Outcome, Running
 
 __all__ = ["bridge"]
 
@@ -134,6 +132,12 @@ def bridge(
     Exit codes: 0 the bridge was stopped, or idle; 1 a message could not be carried; 2 the bridge cannot begin: an
     invalid option, no such domain or queue of a topic, or an end that is still away after --wait.
     """
+    import trio
+
+    from bmqctl.carrying.bridge.making import Means
+    from bmqctl.carrying.bridge.run import CannotBegin, run_bridges
+    from bmqctl.client.session import SessionOptions
+
     session = SessionOptions(
         process_name="bmqctl bridge",
         credentials=credentials_of(authn_mechanism, authn_data),
@@ -170,6 +174,8 @@ def _bridges(
     flow: FlowOptions,
     given: dict[str, Any],
 ) -> list[BridgeOptions]:
+    from bmqctl.carrying.bridge.making import make_bridge, read_bridges
+
     try:
         if config is not None:
             if source is not None:
@@ -242,6 +248,8 @@ def _counts(account: Account) -> str:
 
 
 def _print_accounts(running: Running, elapsed_s: float, wanted: OutputFormat) -> None:
+    from bmqctl.common.tables import ResultConsole, ResultTable
+
     if wanted in (OutputFormat.JSONL, OutputFormat.CSV):
         rows = list(map(_facts, running.outcomes))
         print_values(rows, list(rows[0]) if rows else [], wanted)

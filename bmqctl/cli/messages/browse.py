@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.browsing import BrowseOptions
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.received import text_form
 from bmqctl.cli.families import expanded
@@ -92,6 +91,8 @@ def browse(
     Exit codes: 0; 1 a message, or its payload, could not be decoded; 2 there is no broker, no such queue or topic, or
     an option is invalid.
     """
+    from bmqctl.carrying.messages.browsing import BrowseOptions
+
     reach = security.reach(COMMAND)
     wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode, template=template)
     decoder = decoding.decoder(COMMAND)

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
-from bmqctl.carrying.moving.run import At, Carried, CarryOptions, SourceContents, carry, check, rehearse, waiting
+from bmqctl.carrying.options import CarryOptions
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, run
@@ -30,6 +30,9 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from bmqctl.systems.opening import open_end
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.moving.run import At, Carried, SourceContents
 
 __all__ = ["copy", "move"]
 
@@ -225,7 +228,9 @@ def move(
 def _carry(
     command: str, places: _Places, options: CarryOptions, only_list: bool, is_sure: bool, wanted: OutputFormat
 ) -> None:
-    """Carry messages, or only report them, and exit with the code for the outcome."""
+    """Carry messages, or say what there is, and exit with the code that the end deserves."""
+    from bmqctl.carrying.moving.run import carry, check, rehearse, waiting
+
     started = time.monotonic()
     try:
         source, destination = _ends(places)
@@ -252,6 +257,8 @@ def _ends(places: _Places) -> tuple[At, At]:
 
     TO is reached as FROM is, if its broker or nameserver is the same.
     """
+    from bmqctl.carrying.moving.run import At
+
     source = open_end(places.source, places.broker, "")
     destination = open_end(places.destination, places.to_broker or places.broker, PRODUCERS)
     if places.to_broker is not None and destination.names_broker:

@@ -6,22 +6,20 @@ import json
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from bmqctl.carrying.dead_letters.cluster import Group, Letters, LetterTarget, Resent, WantedLetters, open_letters
-from bmqctl.carrying.dead_letters.letters import DEAD_LETTER_PREFIX, Letter, Mark
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.messages.framing import Frame, Framer
 from bmqctl.carrying.messages.received import Form, Received, UnreadableMessage, of_topic, text_form
+from bmqctl.carrying.options import LetterTarget
 from bmqctl.cli.administer.asking import ask
 from bmqctl.cli.contexts.command import DialingCommand
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import LETTER_PLACE, AsLines, Raw, choose_format, frame_of
 from bmqctl.cli.messages.message_options import Decoding, run
 from bmqctl.cli.securing import Keys
-from bmqctl.client.rocketmq import Content
 from bmqctl.common.refusal import say
 from bmqctl.common.render import (
     EXIT_FAULTS,
@@ -35,6 +33,10 @@ from bmqctl.common.render import (
     wanted_format,
 )
 from formats.rocketmq.hosts import split_address
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.dead_letters.cluster import Group, Letters, Resent
+    from bmqctl.carrying.dead_letters.letters import Letter, Mark
 
 __all__ = ["app"]
 
@@ -181,6 +183,8 @@ def resend(
     Exit codes: 0 all were sent; 1 some could not be; 2 nobody answers, the group has no dead letters, or you do not
     say yes.
     """
+    from bmqctl.carrying.dead_letters.cluster import WantedLetters
+
     command = "dead-letters resend"
     reach = security.reach(command)
     wanted = WantedLetters(frozenset(ids or ()), count, again)
@@ -207,6 +211,8 @@ def resend(
 
 def _run(command: str, nameserver: str | None, reach: Reach, work: Callable[[Letters], Awaitable[T]]) -> T:
     """Run work with a cluster's letters; exit with code 2 if it cannot be reached."""
+    from bmqctl.carrying.dead_letters.cluster import open_letters
+
     if nameserver is None:
         refuse(command, "name a nameserver of the cluster, --nameserver HOST:PORT, or use a context")
     place = split_address(nameserver)
@@ -269,6 +275,9 @@ class _Shown:
 
 def _received(letter: Letter, marks: list[Mark]) -> Received:
     """Decode a letter. Raises `UnreadableMessage`."""
+    from bmqctl.carrying.dead_letters.letters import DEAD_LETTER_PREFIX
+    from bmqctl.client.rocketmq import Content
+
     found = of_topic(Content(letter.record, DEAD_LETTER_PREFIX + letter.group, letter.broker))
     sent = [{"to": mark.to, "at": mark.at} for mark in marks]
     more = {"original_topic": letter.original_topic, "dead_since": letter.stored_at, "sent_again": sent}

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from bmqctl.carrying.messages.browsing import FindOptions
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.received import text_form
 from bmqctl.cli.arguments import parse_moment
@@ -82,6 +81,8 @@ def find(
     Exit codes: 0 there is such a message; 1 there is none, or one, or its payload, could not be decoded; 2 there is no
     broker, no such queue or topic, or an option is invalid.
     """
+    from bmqctl.carrying.messages.browsing import FindOptions
+
     reach = security.reach(COMMAND)
     wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode, template=template)
     decoder = decoding.decoder(COMMAND)

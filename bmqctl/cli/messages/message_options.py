@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-import trio
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin
@@ -95,7 +94,9 @@ class Decoding:
 
 
 def run(command: str, work: Callable[[], Awaitable[T]]) -> T:
-    """Run a command's work, with the library's warnings on standard error; exit with code 2 if it cannot begin."""
+    """Run a command's work, with the warnings of the library on standard error; exit with code 2 if it cannot begin."""
+    import trio
+
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter(f"bmqctl {command}: %(message)s"))
     logger = logging.getLogger("bmqctl")

@@ -7,15 +7,13 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bmqctl.carrying.messages.content import DELAY_S_MAX, PRIORITY_MAX, BadInput, Outgoing, property_of
 from bmqctl.carrying.messages.ends import CannotBegin
-from bmqctl.carrying.messages.posting import DEFAULT_GROUP, Account, PostOptions
-from bmqctl.carrying.messages.posting import post as post_all
-from bmqctl.carrying.messages.sources import Form, Input, make_source
+from bmqctl.carrying.options import DEFAULT_GROUP, PostOptions
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Uri, run
 from bmqctl.cli.securing import Security
@@ -32,6 +30,10 @@ from bmqctl.common.render import (
 )
 from bmqctl.systems.opening import open_end
 from formats.bmq.wire.properties import Property
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.messages.posting import Account
+    from bmqctl.carrying.messages.sources import Input
 
 __all__ = ["post"]
 
@@ -146,6 +148,9 @@ def post(
     Exit codes: 0 all messages were acknowledged; 1 some were not; 2 it cannot begin: an invalid option, no broker, or
     a broker that refuses the queue or the topic; 130 it was interrupted before the end of the input.
     """
+    from bmqctl.carrying.messages.posting import post as post_all
+    from bmqctl.carrying.messages.sources import make_source
+
     started = time.monotonic()
     usual = Outgoing(b"", _properties(properties or []), tag, tuple(keys or ()), sharding_key, delay, priority)
     given = _input(payload, file, lines, jsonl)
@@ -183,6 +188,8 @@ def _properties(texts: list[str]) -> list[Property]:
 
 
 def _input(payload: bytes | None, file: Path | None, lines: bool, jsonl: bool) -> Input:
+    from bmqctl.carrying.messages.sources import Form, Input
+
     if lines and jsonl:
         refuse(COMMAND, "--lines or --jsonl, not both")
     if payload == os.fsencode(HYPHEN):

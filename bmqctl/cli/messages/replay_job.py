@@ -20,21 +20,13 @@ from bmqctl.carrying.replay.messages import MessageSource
 from bmqctl.carrying.replay.plan import Plan
 from bmqctl.carrying.replay.run import Replay, ReplayFault, ReplayOptions, Run, read_all
 from bmqctl.cli.files.printing import missing
+from bmqctl.cli.messages.replay_options import COMMAND
 from bmqctl.common.refusal import say
-from bmqctl.common.render import (
-    EXIT_FAULTS,
-    LateProgress,
-    OutputFormat,
-    ResultConsole,
-    ResultTable,
-    print_values,
-    refuse,
-    until_reader_leaves,
-)
+from bmqctl.common.render import EXIT_FAULTS, LateProgress, OutputFormat, print_values, refuse, until_reader_leaves
+from bmqctl.common.tables import ResultConsole, ResultTable
 
-__all__ = ["COMMAND", "Job", "missing_guids"]
+__all__ = ["Job", "missing_guids"]
 
-COMMAND = "replay"
 EXIT_INTERRUPTED = 130
 FAULTS_SHOWN = 10
 WIDTH_MIN = 100

@@ -13,6 +13,7 @@ from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [
     "BLAZINGMQ_OPTIONS",
+    "COMMAND",
     "ROCKETMQ_OPTIONS",
     "Apps",
     "Broker",
@@ -42,6 +43,8 @@ __all__ = [
     "Where",
     "Window",
 ]
+
+COMMAND: Final = "replay"
 
 # Parameters that select messages of stores of one of the systems.
 BLAZINGMQ_OPTIONS: Final = frozenset({"queues", "apps", "guids", "statuses", "partition"})

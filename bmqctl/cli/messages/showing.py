@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bmqctl.carrying.messages.framing import Frame, Framer
-from bmqctl.carrying.messages.listing import Listed, Listing
 from bmqctl.carrying.messages.received import Received, Undecodable, place_text
-from bmqctl.carrying.messages.writing import Writer
 from bmqctl.common.refusal import say
 from bmqctl.common.render import OutputFormat, aligned, print_values, until_reader_leaves
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.messages.listing import Listing
 
 __all__ = ["Showing"]
 
@@ -20,6 +22,8 @@ class Showing:
     """Prints the messages of a queue as a list, and those of a topic in a frame."""
 
     def __init__(self, command: str, frame: Frame, wanted: OutputFormat | None) -> None:
+        from bmqctl.carrying.messages.writing import Writer
+
         self.undecoded = 0
         self._command = command
         self._frame = frame
@@ -31,6 +35,8 @@ class Showing:
         say(self._command, text)
 
     def show_list(self, listing: Listing) -> None:
+        from bmqctl.carrying.messages.listing import Listed
+
         with until_reader_leaves():
             if self._wanted not in (None, OutputFormat.TABLE):
                 print_values((each._asdict() for each in listing.messages), Listed._fields, self._wanted)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bmqctl.carrying.messages.ends import CannotBegin
 from bmqctl.carrying.messages.received import text_form
-from bmqctl.carrying.messages.tailing import Outcome, TailOptions
-from bmqctl.carrying.messages.tailing import tail as tail_all
-from bmqctl.carrying.messages.writing import Writer
 from bmqctl.cli.families import expanded
 from bmqctl.cli.messages.message_formats import AsLines, ByTemplate, Raw, choose_format, frame_of
 from bmqctl.cli.messages.message_options import EXIT_INTERRUPTED, Broker, Decoding, Since, Uri, run
@@ -19,6 +16,9 @@ from bmqctl.cli.securing import Security
 from bmqctl.common.refusal import say
 from bmqctl.common.render import EXIT_FAULTS, EXIT_READER_LEFT, Output, refuse
 from bmqctl.systems.opening import open_end
+
+if TYPE_CHECKING:
+    from bmqctl.carrying.messages.tailing import Outcome
 
 __all__ = ["tail"]
 
@@ -104,6 +104,10 @@ def tail(
     Exit codes: 0 it was stopped, idle, or --count messages were printed; 1 a message could not be decoded, the session
     ended, or fewer than --count messages came; 2 it cannot begin; 130 it was stopped before --count messages.
     """
+    from bmqctl.carrying.messages.tailing import TailOptions
+    from bmqctl.carrying.messages.tailing import tail as tail_all
+    from bmqctl.carrying.messages.writing import Writer
+
     wanted = choose_format(COMMAND, context, as_lines=as_lines, raw=raw, decode=decoding.decode, template=template)
     decoder = decoding.decoder(COMMAND)
     reach = security.reach(COMMAND)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.status import Status
 
-from bmqctl.bench.brokers import CLUSTER_NAME, TARGETS, RunAddress, Target, own_node, scenario_broker, write_domains
-from bmqctl.bench.coordinator import Outcome, Progress, run_bench
-from bmqctl.bench.engines.official import installed_version
-from bmqctl.bench.plan import CannotStart, Engine, Plan
+from bmqctl.bench.brokers import CLUSTER_NAME, TARGETS, RunAddress, Target, write_domains
+from bmqctl.bench.plan import Engine, Plan
 from bmqctl.bench.scenarios import SCENARIOS, Scenario, UnknownScenario, matching
-from bmqctl.bench.series import FIRST, ONLY, SECOND, Run, turns
 from bmqctl.bench.stamp import STAMP_SIZE
 from bmqctl.carrying.messages.ends import CannotBegin, check_authority
 from bmqctl.cli.run.bench_report import Files, check_files, print_report, print_scenarios, refuse_bench
@@ -31,123 +21,16 @@ from bmqctl.cli.securing import TlsAuthority
 from bmqctl.client.address import parse_address
 from bmqctl.common.installed import advise_compiling, installing
 from bmqctl.common.render import Output, wanted_format
-from bmqctl.systems.node_process import NodeFailed
 from formats.bmq.uri import parse_uri
 from formats.errors import FormatError
 
 __all__ = ["bench"]
 
 EXIT_UNCLEAN = 1
-EXIT_INTERRUPTED = 130
 DEFAULT_DURATION_S = 10.0
 ROUNDS_VERSUS = 3
 # The characters that Apache RocketMQ takes in a topic's name.
 TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
-
-
-@dataclass(frozen=True, slots=True)
-class Bench:
-    """A series of runs: `rounds` of each scenario, or of the plan as it is, at one broker or at two in turns.
-
-    `broker` is None for scenarios with a cluster of `nodes` of their own.
-    """
-
-    scenarios: list[Scenario]
-    broker: RunAddress | None
-    own_node: bool
-    versus: RunAddress | None
-    rounds: int
-    nodes: int
-    published_rate: bool
-
-
-def run_series(bench: Bench, plan: Plan) -> list[Run]:
-    """Carry out all runs; return the finished ones if interrupted. Raises `typer.Exit` if one cannot begin."""
-    runs: list[Run] = []
-    scenarios: Sequence[Scenario | None] = bench.scenarios or [None]
-    for scenario in scenarios:
-        with _brokers(bench, plan, scenario) as addresses:
-            for number, broker in turns(bench.rounds, list(addresses)):
-                address = addresses[broker]
-                planned = replace(_planned(plan, scenario, bench), host=address.host, port=address.port)
-                name = scenario.name if scenario else ""
-                runs.append(Run(name, number, broker, _run(planned, _label(bench, name, number, broker))))
-                if runs[-1].outcome.interrupted:
-                    return runs
-    return runs
-
-
-def _planned(plan: Plan, scenario: Scenario | None, bench: Bench) -> Plan:
-    if scenario is None:
-        return replace(plan, run=secrets.randbits(32))
-    processes = max((os.cpu_count() or 2) // 2, 1)
-    rate = float(scenario.published_rate or plan.rate) if bench.published_rate else plan.rate
-    planned = replace(plan, run=secrets.randbits(32), rate=rate)
-    return scenario.plan(planned, f"bench-{secrets.token_hex(4)}", processes)
-
-
-def _label(bench: Bench, scenario: str, number: int, broker: str) -> str:
-    words = [scenario] if scenario else []
-    if bench.rounds > 1:
-        words.append(f"round {number} of {bench.rounds}")
-    if bench.versus:
-        words.append(broker)
-    return ", ".join(words)
-
-
-@contextmanager
-def _brokers(bench: Bench, plan: Plan, scenario: Scenario | None) -> Iterator[dict[str, RunAddress]]:
-    """Start the brokers of a scenario, or the node of --own-node; yield the addresses by broker."""
-    given = RunAddress(plan.host, plan.port)
-    try:
-        with _first(bench, plan, scenario, given) as first:
-            if bench.versus is None:
-                yield {ONLY: first}
-            elif scenario is None:
-                yield {FIRST: first, SECOND: bench.versus}
-            else:
-                with scenario_broker(scenario, bench.versus, bench.nodes) as second:
-                    yield {FIRST: first, SECOND: second}
-    except NodeFailed as fault:
-        refuse_bench(f"no node: {fault}")
-
-
-def _first(
-    bench: Bench, plan: Plan, scenario: Scenario | None, given: RunAddress
-) -> AbstractContextManager[RunAddress]:
-    if scenario is not None:
-        return scenario_broker(scenario, bench.broker, bench.nodes)
-    return own_node(TARGETS[plan.client]) if bench.own_node else nullcontext(given)
-
-
-def _run(plan: Plan, label: str) -> Outcome:
-    console = Console(stderr=True)
-    live: AbstractContextManager[Status | None] = (
-        console.status(escape(f"{label}: starting the workers") if label else "starting the workers")
-        if sys.stderr.isatty()
-        else nullcontext()
-    )
-    try:
-        with live as status:
-
-            def show(progress: Progress) -> None:
-                if status is not None:
-                    status.update(escape(f"{label}  {_line(progress)}") if label else _line(progress))
-
-            return run_bench(plan, show)
-    except OSError as fault:
-        refuse_bench(f"no {TARGETS[plan.client].peer} at {plan.host}:{plan.port}: {fault.strerror or fault}")
-    except CannotStart as fault:
-        refuse_bench(f"{label}: {fault}" if label else str(fault))
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def _line(progress: Progress) -> str:
-    return (
-        f"{progress.elapsed_s:6.1f} s   posted {progress.posted:,}   answered {progress.answered:,}   "
-        f"delivered {progress.delivered:,}   confirmed {progress.confirmed:,}"
-    )
 
 
 def _endpoint(option: str, given: str, default_port: int) -> RunAddress:
@@ -179,6 +62,8 @@ _PLACES: dict[str, Callable[[str | None], str]] = {"broker": _queue, "nameserver
 
 
 def _engine(client: str) -> Engine:
+    from bmqctl.bench.engines.official import installed_version
+
     if client == "own":
         return "own"
     if client != "official":
@@ -318,6 +203,8 @@ def bench(
 
         bmqctl bench --rocketmq --nameserver 10.0.0.5:9876 --topic load --rate 5000 --duration 60
     """
+    from bmqctl.cli.run.bench_series import EXIT_INTERRUPTED, Bench, run_series
+
     if list_scenarios:
         print_scenarios(SCENARIOS.values(), wanted_format(output, as_json_))
         return

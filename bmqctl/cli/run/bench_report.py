@@ -9,19 +9,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from bmqctl.bench.coordinator import Outcome
-from bmqctl.bench.hdr import Interval, log_lines, percentile_lines
-from bmqctl.bench.histogram import Histogram
-from bmqctl.bench.plots import PICTURE_SUFFIXES, Curve, draw_plot, save_plot
-from bmqctl.bench.report import as_json, as_tables, flattened
-from bmqctl.bench.scenarios import Scenario
 from bmqctl.bench.schedule import SECOND_NS
-from bmqctl.bench.series import Run, run_json, series_json, series_tables
 from bmqctl.common.installed import installing
 from bmqctl.common.refusal import refuse
-from bmqctl.common.render import Column, OutputFormat, ResultConsole, print_rows, print_values, until_reader_leaves
+from bmqctl.common.render import Column, OutputFormat, print_rows, print_values, until_reader_leaves
+
+if TYPE_CHECKING:
+    from bmqctl.bench.coordinator import Outcome
+    from bmqctl.bench.hdr import Interval
+    from bmqctl.bench.histogram import Histogram
+    from bmqctl.bench.plots import Curve
+    from bmqctl.bench.scenarios import Scenario
+    from bmqctl.bench.series import Run
 
 __all__ = ["Files", "check_files", "print_report", "print_scenarios", "refuse_bench"]
 
@@ -49,6 +50,8 @@ def refuse_bench(reason: str) -> NoReturn:
 
 def check_files(files: Files) -> None:
     """Check, before any run, that the files can be made. Raises `typer.Exit`."""
+    from bmqctl.bench.plots import PICTURE_SUFFIXES
+
     for wanted, option, package in (
         (files.plot, "--plot", "plotext"),
         (files.plot_out is not None, "--plot-out", "matplotlib"),
@@ -84,6 +87,10 @@ def print_scenarios(scenarios: Iterable[Scenario], wanted: OutputFormat) -> None
 
 
 def print_report(runs: Sequence[Run], wanted: OutputFormat, files: Files, *, is_series: bool) -> None:
+    from bmqctl.bench.report import as_json, as_tables, flattened
+    from bmqctl.bench.series import run_json, series_json, series_tables
+    from bmqctl.common.tables import ResultConsole
+
     if files.histograms is not None:
         _write_histograms(runs, files.histograms)
     with until_reader_leaves():
@@ -110,6 +117,8 @@ def _name(run: Run) -> str:
 
 
 def _write_histograms(runs: Sequence[Run], folder: Path) -> None:
+    from bmqctl.bench.hdr import log_lines, percentile_lines
+
     for run in runs:
         account = run.outcome.account
         totals = dict(zip(KINDS, (account.latency, account.ack_latency), strict=True))
@@ -129,6 +138,8 @@ def _log_head(run: Run) -> tuple[float, str]:
 
 
 def _intervals(outcome: Outcome) -> Iterator[Interval]:
+    from bmqctl.bench.hdr import Interval
+
     account = outcome.account
     parts = [
         Interval(max(start, 0.0), start + 1 - max(start, 0.0), kind, histogram)
@@ -140,6 +151,9 @@ def _intervals(outcome: Outcome) -> Iterator[Interval]:
 
 
 def _draw(runs: Sequence[Run]) -> None:
+    from bmqctl.bench.plots import draw_plot
+    from bmqctl.common.tables import ResultConsole
+
     if curves := _curves(runs):
         console = ResultConsole()
         colours = console.is_terminal and not console.no_color
@@ -147,6 +161,8 @@ def _draw(runs: Sequence[Run]) -> None:
 
 
 def _save(runs: Sequence[Run], path: Path) -> None:
+    from bmqctl.bench.plots import save_plot
+
     if not (curves := _curves(runs)):
         refuse_bench(f"--plot-out {path}: there are no latencies to plot")
     try:
@@ -157,6 +173,8 @@ def _save(runs: Sequence[Run], path: Path) -> None:
 
 def _curves(runs: Sequence[Run]) -> list[Curve]:
     """Return the latencies of each scenario and broker, from end to end and of the acks; rounds are added up."""
+    from bmqctl.bench.plots import Curve
+
     names = len({_series(run) for run in runs}) > 1
     curves = []
     for (scenario, broker), rounds in groupby(sorted(runs, key=_series), key=_series):
@@ -180,6 +198,8 @@ def _added(
     parts: Sequence[tuple[Histogram, list[tuple[float, Histogram]]]],
 ) -> tuple[Histogram, list[tuple[float, Histogram]]]:
     """Add up the histograms of several runs, and those of each second after their starts."""
+    from bmqctl.bench.histogram import Histogram
+
     total = Histogram()
     seconds: dict[int, Histogram] = {}
     for histogram, intervals in parts:

@@ -18,16 +18,7 @@ from bmqctl.cli.families import expanded
 from bmqctl.cli.run.host_options import HostDataCenter, HostName, HostTags, InstanceId, Port
 from bmqctl.common.harmless import one_line
 from bmqctl.common.later import Later
-from bmqctl.common.render import (
-    EXIT_FAULTS,
-    Column,
-    Output,
-    OutputFormat,
-    ResultConsole,
-    print_rows,
-    refuse,
-    until_reader_leaves,
-)
+from bmqctl.common.render import EXIT_FAULTS, Column, Output, OutputFormat, print_rows, refuse, until_reader_leaves
 
 if TYPE_CHECKING:
     from bmqctl.systems import config_reading
@@ -135,7 +126,9 @@ def validate(
 
 
 def _print_findings(targets: list[config_reading.Target], output: OutputFormat | None, *, strict: bool) -> None:
-    """Print the findings about configurations, each once, and exit with 1 if there are faults."""
+    """Print what is wrong with configurations, each finding once, and exit with 1 if there are faults."""
+    from bmqctl.common.tables import ResultConsole
+
     checked = [(target, config_reading.findings_in(target.path, target.changes)) for target in targets]
     found = dict.fromkeys(finding for _, findings in checked for finding in findings)
     found.update(dict.fromkeys(config_reading.disagreements(targets) if len(targets) > 1 else ()))

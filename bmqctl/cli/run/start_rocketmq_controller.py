@@ -17,13 +17,6 @@ from bmqctl.cli.run.start_rocketmq_options import (
     refuse_config,
 )
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.controller import (
-    PropertyError,
-    RocketConfig,
-    load_rocketmq_config,
-    run_controller,
-    with_peers,
-)
 
 __all__ = ["app"]
 
@@ -81,6 +74,14 @@ def rocketmq_controller(
 
         bmqctl start rocketmq-controller --self-id n0 --peers "n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878"
     """
+    from broker.rocketmq.assembly.controller_app import (
+        PropertyError,
+        RocketConfig,
+        load_rocketmq_config,
+        run_controller,
+        with_peers,
+    )
+
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         is_elsewhere = config.store != RocketConfig().store

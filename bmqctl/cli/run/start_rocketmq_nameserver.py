@@ -16,13 +16,6 @@ from bmqctl.cli.run.start_rocketmq_options import (
     refuse_config,
 )
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.nameserver import (
-    PropertyError,
-    RocketConfig,
-    load_rocketmq_config,
-    properties_of,
-    run_nameserver,
-)
 
 __all__ = ["app"]
 
@@ -59,6 +52,14 @@ def rocketmq_nameserver(
 
         bmqctl start rocketmq-nameserver --config namesrv.conf --metrics-port 5557
     """
+    from broker.rocketmq.assembly.nameserver import (
+        PropertyError,
+        RocketConfig,
+        load_rocketmq_config,
+        properties_of,
+        run_nameserver,
+    )
+
     try:
         config = RocketConfig() if config_file is None else load_rocketmq_config(config_file)
         given = () if config_file is None else properties_of(config_file)

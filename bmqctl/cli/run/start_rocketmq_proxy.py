@@ -16,15 +16,7 @@ from bmqctl.cli.run.console_beside import (
 )
 from bmqctl.cli.run.start_rocketmq_options import split_addresses
 from bmqctl.common.installed import advising
-from broker.rocketmq.assembly.proxy import (
-    PropertyError,
-    ProxyConfig,
-    ProxyKeys,
-    TlsMode,
-    TlsOptions,
-    load_proxy_keys,
-    run_rocketmq_proxy,
-)
+from broker.rocketmq.config.tls import TlsMode, TlsOptions
 
 __all__ = ["app"]
 
@@ -162,6 +154,14 @@ def rocketmq_proxy(
 
         bmqctl start rocketmq-proxy -n ns1:9876 --config proxy.conf --console-port 30180
     """
+    from broker.rocketmq.assembly.proxy import (
+        PropertyError,
+        ProxyConfig,
+        ProxyKeys,
+        load_proxy_keys,
+        run_rocketmq_proxy,
+    )
+
     if no_remoting and remoting_port is not None:
         typer.echo("bmqctl: --remoting-port and --no-remoting contradict each other; leave one out", err=True)
         raise typer.Exit(EXIT_CONFIG)

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
 from bmqctl.common.installed import installing
 from bmqctl.common.render import EXIT_FAULTS, refuse
@@ -116,6 +115,9 @@ def end_with_account(command: str, store: str, account: Account) -> None:
 
 
 def run(job: Job[Result], place: Where) -> Result:
+    """Run the job and return its result, with progress shown on a terminal."""
+    from rich.console import Console
+
     from bmqctl.pipeline.spark.launch import run_job
 
     console = Console(stderr=True)

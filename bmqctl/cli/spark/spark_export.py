@@ -17,17 +17,7 @@ from bmqctl.cli.spark.spark_common import (
     refusing,
     run,
 )
-from bmqctl.cli.spark.spark_plan import ask_to_replace, show_plan
-from bmqctl.common.render import (
-    Output,
-    OutputFormat,
-    ResultConsole,
-    ResultTable,
-    print_values,
-    refuse,
-    until_reader_leaves,
-    wanted_format,
-)
+from bmqctl.common.render import Output, OutputFormat, print_values, refuse, until_reader_leaves, wanted_format
 
 if TYPE_CHECKING:
     from bmqctl.pipeline.export.export import ExportPlan, Summary
@@ -119,6 +109,8 @@ def spark_export(
     With --overwrite the command asks before it deletes tables that are there. With --output json the account is one
     JSON value; with jsonl or csv each table is a line.
     """
+    from bmqctl.cli.spark.spark_plan import ask_to_replace, show_plan
+
     spark.check(COMMAND)
     wanted = tuple(name.strip() for name in tables.split(",")) if tables is not None else ()
     chosen = wanted_format(output, as_json)
@@ -215,6 +207,7 @@ def _table_facts(plan: ExportPlan, summary: Summary) -> dict[str, dict[str, obje
 
 
 def _print_tables(plan: ExportPlan, summary: Summary) -> None:
+    from bmqctl.common.tables import ResultConsole, ResultTable
     from formats.bmq.stores.outcomes import MessageOutcome
 
     console = ResultConsole()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bmqctl.cli.administer.asking import ask
-from bmqctl.common.render import OutputFormat, ResultConsole, print_report, until_reader_leaves
+from bmqctl.common.render import OutputFormat, print_report, until_reader_leaves
 
 if TYPE_CHECKING:
     from bmqctl.pipeline.export.export import ExportPlan
@@ -22,6 +22,9 @@ def ask_to_replace(command: str, plan: ExportPlan) -> None:
 
 
 def show_plan(plan: ExportPlan, wanted: OutputFormat) -> None:
+    """Print what would be read, written and replaced."""
+    from bmqctl.common.tables import ResultConsole
+
     rows = _rows(plan)
     with until_reader_leaves():
         if wanted is not OutputFormat.TABLE:

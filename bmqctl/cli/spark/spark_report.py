@@ -18,19 +18,11 @@ from bmqctl.cli.spark.spark_common import (
     refusing,
     run,
 )
-from bmqctl.common.render import (
-    Output,
-    OutputFormat,
-    ResultConsole,
-    ResultTable,
-    print_values,
-    refuse,
-    until_reader_leaves,
-    wanted_format,
-)
+from bmqctl.common.render import Output, OutputFormat, print_values, refuse, until_reader_leaves, wanted_format
 from bmqctl.stores.blazingmq.read.account import Account
 
 if TYPE_CHECKING:
+    from bmqctl.common.tables import ResultTable
     from bmqctl.pipeline.report.log_report import LogReport
     from bmqctl.pipeline.report.report_model import Latency, Report
 
@@ -150,6 +142,8 @@ def _seconds(latency: Latency | None, *names: str) -> list[str]:
 
 
 def _table(title: str, *columns: str) -> ResultTable:
+    from bmqctl.common.tables import ResultTable
+
     first, *others = columns
     table = ResultTable(title=title, box=None, pad_edge=False, title_justify="left", title_style="bold")
     table.add_column(first, overflow="fold")
@@ -185,6 +179,8 @@ def _report_logs(report: LogReport, top: int, html: Path | None, wanted: OutputF
 
 
 def _print_logs(report: LogReport, top: int) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in report.kinds.items())
@@ -218,6 +214,8 @@ def _print_logs(report: LogReport, top: int) -> None:
 
 
 def _print(report: Report, top: int) -> None:
+    from bmqctl.common.tables import ResultConsole
+
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
     outcomes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in report.outcomes.items())

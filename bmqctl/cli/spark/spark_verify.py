@@ -20,8 +20,6 @@ from bmqctl.common.render import (
     EXIT_FAULTS,
     Output,
     OutputFormat,
-    ResultConsole,
-    ResultTable,
     print_values,
     refuse,
     until_reader_leaves,
@@ -105,6 +103,8 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
 
 
 def _print(verdict: Verdict, export: str) -> None:
+    from bmqctl.common.tables import ResultConsole, ResultTable
+
     console = ResultConsole()
     console.width = max(console.width, WIDTH_MIN)
     table = ResultTable(box=None, pad_edge=False)

@@ -16,12 +16,9 @@ from bmqctl.cli.families import expanded
 from bmqctl.cli.securing import Keys, Security
 from bmqctl.cli.watch.cluster_options import Nameserver, Nodes, options_of
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.client.admin import AdminLost
 from bmqctl.common.ending import faults_end
 from bmqctl.common.refusal import with_remedy
 from bmqctl.common.render import Output, OutputFormat, print_values, until_reader_leaves
-from bmqctl.systems.blazingmq.status.asking import NotReported, Refused, asking_of
-from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES, QUEUE_VALUES, measure_queue
 from bmqctl.systems.checking.verdict import (
     BadThreshold,
     Finding,
@@ -130,6 +127,9 @@ def queue(
 
         bmqctl check queue 'bmq://my.domain/orders?id=billing' -w oldest=60 -c oldest=600 --output json
     """
+    from bmqctl.systems.blazingmq.status.asking import asking_of
+    from bmqctl.systems.checking.blazingmq import QUEUE_VALUES, measure_queue
+
     thresholds = _thresholds("QUEUE", warning, critical, QUEUE_VALUES)
     try:
         parsed = parse_uri(uri)
@@ -213,6 +213,8 @@ def cluster(
 
         bmqctl check cluster --nameserver "10.0.0.5:9876;10.0.0.6:9876" -w behind=1048576
     """
+    from bmqctl.systems.checking.blazingmq import CLUSTER_VALUES
+
     thresholds = _thresholds("CLUSTER", warning, critical, CLUSTER_VALUES, _CLUSTER_USUAL)
     try:
         found = open_cluster(options_of(broker, nodes, security.reach("check cluster", timeout)))
@@ -317,7 +319,9 @@ def _place(title: str, broker: str) -> tuple[str, int]:
 
 
 def _report(title: str, measure: Callable[[], Measured], thresholds: Thresholds, output: OutputFormat | None) -> None:
-    """Measure, judge, print, and exit with the state; a peer that does not answer is critical."""
+    """Measure, judge, print, and exit with the state; who does not answer is critical."""
+    from bmqctl.client.admin import AdminLost
+    from bmqctl.systems.blazingmq.status.asking import NotReported, Refused
     from bmqctl.systems.rocketmq.status.group import GroupUnknown, NobodyAnswers
 
     try:

@@ -19,18 +19,18 @@ from bmqctl.carrying.bridge.blazingmq_ends import (
 )
 from bmqctl.carrying.bridge.carrying import CannotBegin
 from bmqctl.carrying.bridge.ends import BadBridge, BlazingEnd
-from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Means
+from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, Means
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, for_queue
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown
 from bmqctl.carrying.messages.content import BadInput, Outgoing
 from bmqctl.carrying.messages.ends import Reach, check_authority
 from bmqctl.carrying.messages.listing import Listed, Listing, contents_command, list_messages, read_contents
-from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import QUEUE_PLACE, Received, of_queue
 from bmqctl.carrying.messages.tailing import TailOptions
 from bmqctl.carrying.moving.forms import for_other_queue, for_queue_of_run
 from bmqctl.carrying.moving.holding import Holding
 from bmqctl.carrying.moving.run import SourceContents
+from bmqctl.carrying.options import CarryOptions, PostOptions
 from bmqctl.client import (
     Change,
     Credentials,

@@ -17,14 +17,13 @@ from bmqctl.carrying.bridge.blazingmq_ends import Make, for_topic
 from bmqctl.carrying.bridge.carrying import Bridge, CannotBegin, Source, TryAgain
 from bmqctl.carrying.bridge.ends import BadBridge, RocketEnd, is_topic_name
 from bmqctl.carrying.bridge.flow import TAKEN, FlowOptions, Send
-from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, CarryOptions, Means
+from bmqctl.carrying.bridge.making import BridgeEnd, Carriage, Means
 from bmqctl.carrying.bridge.patience import Patience
 from bmqctl.carrying.bridge.rocketmq_destination import NEW_QUEUES, RocketDestination, find_places, find_topics
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord, RocketSource
 from bmqctl.carrying.messages.browsing import Browsed, BrowseOptions, FindOptions, Shown, browse_topic
 from bmqctl.carrying.messages.content import Outgoing, to_text_properties
 from bmqctl.carrying.messages.ends import Reach, access_keys, check_authority
-from bmqctl.carrying.messages.posting import PostOptions
 from bmqctl.carrying.messages.received import TOPIC_PLACE, of_topic
 from bmqctl.carrying.messages.tailing import TailOptions
 from bmqctl.carrying.moving.finding import find_in_topic
@@ -32,9 +31,7 @@ from bmqctl.carrying.moving.forms import for_other_topic
 from bmqctl.carrying.moving.run import SourceContents, ended
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import StoredSource, find_parts, select
-from bmqctl.client.remoting.client import Client
-from bmqctl.client.remoting.faults import FAULTS
-from bmqctl.client.remoting.moments import moment
+from bmqctl.carrying.options import CarryOptions, PostOptions
 from bmqctl.client.rocketmq import Consumer, Message, PostFailed, PostUncertain, Producer, Session, connect
 from bmqctl.common.nurseries import open_nursery
 from formats.addresses import shown_place

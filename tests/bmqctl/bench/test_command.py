@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from bmqctl.app import app
 from bmqctl.bench.coordinator import Outcome
+from bmqctl.bench.engines import official
 from bmqctl.bench.plan import Plan
 from bmqctl.bench.tally import ProducerTally, settle
-from bmqctl.cli.run import bench as command
+from bmqctl.cli.run import bench_series
 from bmqctl.common.ports import free_port
 from bmqctl.systems.node_process import NodeProcess
 
@@ -67,7 +68,7 @@ def test_an_absent_broker_is_one_line_and_status_2(bench: Runner) -> None:
 
 
 def test_the_official_client_must_be_installed(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "installed_version", lambda: None)
+    monkeypatch.setattr(official, "installed_version", lambda: None)
     result = bench("--client", "official")
     assert result.exit_code == 2
     assert "pip install" in result.stderr
@@ -100,7 +101,7 @@ def test_the_status_tells_whether_all_went_well(
         plans.append(plan)
         return outcome_of(plan, **outcome)
 
-    monkeypatch.setattr(command, "run_bench", run)
+    monkeypatch.setattr(bench_series, "run_bench", run)
     result = bench("--broker", "tcp://example:1234", "--rate", "50", "--size", "100")
     assert result.exit_code == status
     assert said in result.stdout
@@ -110,7 +111,7 @@ def test_the_status_tells_whether_all_went_well(
 
 
 def test_a_count_needs_no_duration(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run_bench", lambda plan, _: outcome_of(plan))
+    monkeypatch.setattr(bench_series, "run_bench", lambda plan, _: outcome_of(plan))
     result = bench("--count", "2", "--json")
     assert result.exit_code == 0
     report = json.loads(result.stdout)
@@ -121,7 +122,7 @@ def test_a_count_needs_no_duration(bench: Runner, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_report_is_one_row_for_spreadsheets(bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "run_bench", lambda plan, _: outcome_of(plan, nacked=3))
+    monkeypatch.setattr(bench_series, "run_bench", lambda plan, _: outcome_of(plan, nacked=3))
     result = bench("--count", "2", "--output", "csv")
     assert result.exit_code == 1
     (row,) = csv.DictReader(io.StringIO(result.stdout))
@@ -158,7 +159,7 @@ def test_a_scenario_is_posted_at_the_published_rate(bench: Runner, monkeypatch: 
         plans.append(plan)
         return outcome_of(plan)
 
-    monkeypatch.setattr(command, "run_bench", run)
+    monkeypatch.setattr(bench_series, "run_bench", run)
     given = ("--broker", "tcp://example:1234", "--scenario", "priority-10q-strong-direct", "--count", "5", "--json")
     result = bench(*given, "--published-rate")
     assert result.exit_code == 0, result.stderr

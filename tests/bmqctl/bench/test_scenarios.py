@@ -9,7 +9,7 @@ import pytest
 
 from bmqctl.bench.brokers import write_domains
 from bmqctl.bench.scenarios import SCENARIOS, UnknownScenario, matching
-from bmqctl.bench.tally import Source
+from bmqctl.bench.stamp import Source
 from broker.bmq.config.domain_schema import DomainVariant
 from broker.bmq.config.load import parse
 from tests.bmqctl.bench.plans import PLAN

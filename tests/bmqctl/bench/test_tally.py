@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pickle
 
-from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, Stamp, filler
-from bmqctl.bench.tally import FLUSH_AT, Account, ConsumerTally, ProducerTally, Source, settle
+from bmqctl.bench.stamp import MAGIC, STAMP, STAMP_SIZE, Source, Stamp, filler
+from bmqctl.bench.tally import FLUSH_AT, Account, ConsumerTally, ProducerTally, settle
 
 RUN = 77
 

@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 
 from bmqctl.common.harmless import csv_text, guard_output, one_line
-from bmqctl.common.render import Column, LateProgress, ResultConsole, print_csv, print_lines, print_table
+from bmqctl.common.render import Column, LateProgress, print_csv, print_lines, print_table
+from bmqctl.common.tables import ResultConsole
 from bmqctl.systems.checking.verdict import Finding, Status
 from tests.bmqctl.hostile_texts_rig import HOSTILE, assert_harmless, cells
 

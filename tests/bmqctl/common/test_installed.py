@@ -34,9 +34,9 @@ STARTS: dict[str, list[tuple[list[str], str, str]]] = {
         (["--store", "store"], "broker.rocketmq.assembly.app", "run_rocketmq"),
         (["-n", "3", "--store", "group"], "bmqctl.cli.run.start_rocketmq_group", "run_members"),
     ],
-    "rocketmq-controller": [(["--store", "controller"], "bmqctl.cli.run.start_rocketmq_controller", "run_controller")],
-    "rocketmq-nameserver": [(["--store", "nameserver"], "bmqctl.cli.run.start_rocketmq_nameserver", "run_nameserver")],
-    "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "bmqctl.cli.run.start_rocketmq_proxy", "run_rocketmq_proxy")],
+    "rocketmq-controller": [(["--store", "controller"], "broker.rocketmq.assembly.controller_app", "run_controller")],
+    "rocketmq-nameserver": [(["--store", "nameserver"], "broker.rocketmq.assembly.nameserver", "run_nameserver")],
+    "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "broker.rocketmq.assembly.proxy", "run_rocketmq_proxy")],
 }
 
 
@@ -126,9 +126,8 @@ def test_bench_of_interpreted_modules_gives_advice(
     is_compiled: bool, build: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build(is_compiled)
-    module = import_module("bmqctl.cli.run.bench")
-    monkeypatch.setattr(module, "run_series", lambda *words: [])
-    monkeypatch.setattr(module, "print_report", lambda *words, **options: None)
+    monkeypatch.setattr("bmqctl.cli.run.bench_series.run_series", lambda *words: [])
+    monkeypatch.setattr("bmqctl.cli.run.bench.print_report", lambda *words, **options: None)
     done = CliRunner().invoke(app, ["bench", "--count", "1"], catch_exceptions=False)
     assert (done.exit_code, done.stderr) == (0, "" if is_compiled else ADVICE.format("bench"))
 

@@ -16,7 +16,6 @@ from bmqctl.common.render import (
     Column,
     LateProgress,
     OutputFormat,
-    ResultConsole,
     choose_format,
     parse_format,
     print_json_lines,
@@ -24,6 +23,7 @@ from bmqctl.common.render import (
     print_table,
     refuse,
 )
+from bmqctl.common.tables import ResultConsole
 
 
 def test_json_lines_are_written_one_by_one() -> None:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from bmqctl.stores.blazingmq.dump.output import Sink, Source
 from bmqctl.stores.blazingmq.read.chunks import FAULT, Chunk
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile, companions
-from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, Selector, Wanted, parse_key, places
+from bmqctl.stores.blazingmq.read.filters import Filters, Selector, places
 from bmqctl.stores.blazingmq.read.names import QueueNames
-from bmqctl.stores.blazingmq.read.payload import PayloadForm, PayloadReader
+from bmqctl.stores.blazingmq.read.payload import PayloadReader
 from bmqctl.stores.blazingmq.read.reader import JournalReader, load_names, with_names
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, PayloadForm, Wanted, parse_key
 from formats.bmq.disk.journal import RecordType
 from formats.bmq.disk.keys import hex_of
 from formats.bmq.stores.lives import BITS, Lives

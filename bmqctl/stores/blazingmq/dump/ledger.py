@@ -12,8 +12,9 @@ from bmqctl.common import render
 from bmqctl.stores.blazingmq.dump.reference import reference_time
 from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
 from bmqctl.stores.blazingmq.read.files import find_files, read_written
-from bmqctl.stores.blazingmq.read.filters import Ranges, Wanted, parse_key
+from bmqctl.stores.blazingmq.read.filters import Ranges
 from bmqctl.stores.blazingmq.read.times import iso_time
+from bmqctl.stores.blazingmq.read.wanted import Wanted, parse_key
 from formats.bmq.control import ber, jsonc
 from formats.bmq.control.messages_cluster import (
     ClusterMessage,

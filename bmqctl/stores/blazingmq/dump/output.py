@@ -11,38 +11,32 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from itertools import islice
-from pathlib import Path
 from textwrap import indent
-from types import ModuleType
 from typing import IO, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from bmqctl.common import render
 from bmqctl.common.harmless import csv_text
-from bmqctl.common.installed import installing
 from bmqctl.common.pretty import pretty
+from bmqctl.common.tables import TablePrinter
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat, load_arrow
 from bmqctl.stores.blazingmq.dump.reference import FOOTERS, not_found, reference_columns
 from bmqctl.stores.blazingmq.dump.text import CsvStyle, JsonLineStyle, PrettyStyle, TextWriter
 from bmqctl.stores.blazingmq.read.chunks import Chunk
 from bmqctl.stores.blazingmq.read.columns import Column, Columns, Kind, Row, column_order, journal_columns, rows_of
-from bmqctl.stores.blazingmq.read.filters import Wanted
 from bmqctl.stores.blazingmq.read.names import QueueNames
 from bmqctl.stores.blazingmq.read.payload import PayloadReader
+from bmqctl.stores.blazingmq.read.wanted import Wanted
 from formats.bmq.disk.journal import RecordType
 from formats.errors import FormatError
 
 __all__ = [
     "ArrowSink",
-    "DumpFormat",
     "LineSink",
-    "NoArrow",
     "PrettySink",
     "Sink",
     "Source",
     "TableSink",
-    "format_by_name",
-    "load_arrow",
     "write_document",
     "write_rows",
 ]
@@ -50,38 +44,6 @@ __all__ = [
 ROWS_PER_BATCH = 1 << 12
 
 T = TypeVar("T")
-
-
-class DumpFormat(StrEnum):
-    """Formats of a dump; `json-pretty` is the reference's storage tool's, `arrow` an IPC stream.
-
-    Other commands call `jsonl` `json-line`.
-    """
-
-    TABLE = "table"
-    JSON_LINE = "json-line"
-    JSONL = "jsonl"
-    JSON_PRETTY = "json-pretty"
-    CSV = "csv"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-
-    @property
-    def is_columnar(self) -> bool:
-        return self in (DumpFormat.PARQUET, DumpFormat.ARROW)
-
-
-class NoArrow(Exception):
-    """Error that pyarrow is not installed; the text is one line that names the extra."""
-
-
-def load_arrow() -> ModuleType:
-    """Import `bmqctl.stores.blazingmq.dump.arrow`. Raises NoArrow if it is not available."""
-    try:
-        from bmqctl.stores.blazingmq.dump import arrow
-    except ImportError:
-        raise NoArrow(f"this output needs pyarrow, which is not installed: {installing('arrow')}") from None
-    return arrow
 
 
 class Source(NamedTuple):
@@ -170,7 +132,7 @@ class TableSink:
         self._with_partition = with_partition
         head = [render.Column("partition_id", "partition", 9, right=True)] if with_partition else []
         self._shown = {"partition_id", "timestamp"} | {column.key for column in _JOURNAL_TABLE}
-        self._table = render.TablePrinter([*head, *_JOURNAL_TABLE])
+        self._table = TablePrinter([*head, *_JOURNAL_TABLE])
 
     def begin(self, source: Source) -> None:
         self._columns = source.columns(self._with_partition)
@@ -316,18 +278,3 @@ def _write_csv(rows: Iterable[Row], columns: Sequence[Column], stream: IO[bytes]
             )
     finally:
         text.detach()
-
-
-def format_by_name(out: Path) -> DumpFormat | None:
-    return _SUFFIXES.get(out.suffix.lower())
-
-
-_SUFFIXES = {
-    ".json": DumpFormat.JSON_LINE,
-    ".jsonl": DumpFormat.JSON_LINE,
-    ".ndjson": DumpFormat.JSON_LINE,
-    ".csv": DumpFormat.CSV,
-    ".parquet": DumpFormat.PARQUET,
-    ".arrow": DumpFormat.ARROW,
-    ".arrows": DumpFormat.ARROW,
-}

@@ -11,8 +11,8 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 from bmqctl.stores.blazingmq.read.columns import Column, Columns, Constant, Derived, Hex, Number, Value
-from bmqctl.stores.blazingmq.read.filters import Wanted
 from bmqctl.stores.blazingmq.read.names import QueueNames
+from bmqctl.stores.blazingmq.read.wanted import Wanted
 from formats.bmq.disk.journal import DeletionRecordFlag, JournalOpType, QueueOpType, RecordType, SyncPointType
 from formats.bmq.disk.keys import NULL_KEY, hex_of
 from formats.bmq.disk.numbers import RecordNumber

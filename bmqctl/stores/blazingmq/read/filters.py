@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -20,63 +18,22 @@ from bmqctl.stores.blazingmq.read.chunks import Chunk, Part
 from bmqctl.stores.blazingmq.read.names import QueueNames
 from bmqctl.stores.blazingmq.read.reader import JournalReader
 from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, Wanted, parse_key
 from formats.bmq.disk.journal import ANY_RECORD, Record, RecordType
-from formats.bmq.disk.keys import KEY_SIZE
 from formats.bmq.disk.numbers import RecordNumber
 from formats.bmq.stores.outcomes import MessageOutcome
 
 __all__ = [
-    "BadFilter",
     "Filters",
     "Ranges",
     "Selector",
-    "Wanted",
     "number_above",
-    "parse_key",
-    "parse_number",
-    "parse_time",
     "places",
 ]
 
-TIME_MAX_S = (1 << 63) - 1
 WITH_GUID = frozenset({RecordType.MESSAGE, RecordType.CONFIRM, RecordType.DELETION})
 WITH_QUEUE = WITH_GUID | {RecordType.QUEUE_OP}
 WITH_APP = frozenset({RecordType.CONFIRM, RecordType.QUEUE_OP})
-
-
-class BadFilter(ValueError):
-    """A filter that is invalid or contradicts another; the text is one line."""
-
-
-Wanted = bytes | RecordNumber | int
-"""A single record, by GUID, number or offset."""
-
-
-def parse_number(text: str) -> RecordNumber:
-    lease_id, dash, sequence_number = text.partition("-")
-    if not (dash and lease_id.isdecimal() and sequence_number.isdecimal()):
-        raise BadFilter(f"{text!r} is not a sequence number: write <lease id>-<sequence number>, as 1-4711")
-    return RecordNumber(int(lease_id), int(sequence_number))
-
-
-def parse_time(text: str) -> int:
-    """Parse seconds since the epoch, or ISO 8601 (UTC by default); rounds up, as records have whole seconds."""
-    try:
-        if text.isdecimal() and int(text) <= TIME_MAX_S:
-            return int(text)
-        time = datetime.fromisoformat(text)
-        return ceil(time.replace(tzinfo=time.tzinfo or UTC).timestamp())
-    except (ValueError, OverflowError):
-        raise BadFilter(f"{text!r} is not a time: write 2026-11-21T05:11:04, or seconds since 1970") from None
-
-
-def parse_key(text: str) -> bytes | None:
-    """Parse a queue's or app's hex key; None if the text is a name."""
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        return None
-    return key if len(key) == KEY_SIZE and len(text) == 2 * KEY_SIZE else None
 
 
 @dataclass(frozen=True)

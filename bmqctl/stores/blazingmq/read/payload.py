@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import zlib
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from bmqctl.stores.blazingmq.read.columns import Column, Derived, Kind, Value
 from bmqctl.stores.blazingmq.read.data_file import DataFile
+from bmqctl.stores.blazingmq.read.wanted import PayloadForm
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX, CompressionAlgorithm, PropertyType
 from formats.bmq.disk.data import DataHeader, DataHeaderFlags
 from formats.bmq.disk.padding import DWORD, WORD
@@ -20,7 +20,6 @@ __all__ = [
     "INFLATE_STEP",
     "PAYLOAD_COLUMNS",
     "Payload",
-    "PayloadForm",
     "PayloadReader",
     "inflate",
     "parse_payload",
@@ -37,18 +36,6 @@ PAYLOAD_COLUMNS = (
     Column("payload_omitted", Kind.NUMBER),
     Column("payload_fault"),
 )
-
-
-class PayloadForm(StrEnum):
-    """The format of printed payloads; AUTO prints text as such, and other payloads as hex digits.
-
-    STORED is for RocketMQ: the stored body, compressed or not, as hex digits.
-    """
-
-    TEXT = "text"
-    HEX = "hex"
-    AUTO = "auto"
-    STORED = "stored"
 
 
 class Payload(NamedTuple):

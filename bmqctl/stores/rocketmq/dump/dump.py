@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from bmqctl.common import render
-from bmqctl.stores.blazingmq.dump.output import DumpFormat, load_arrow
+from bmqctl.common.tables import TablePrinter
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat, load_arrow
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.rocketmq.dump.rows import TABLE, columns_with, rows_of, shown_row
 from bmqctl.stores.rocketmq.dump.text import CsvLines, JsonLines
@@ -63,7 +63,7 @@ class _LineSink:
 class _TableSink:
     def __init__(self, bodies: BodyReader | None) -> None:
         self._bodies = bodies
-        self._table = render.TablePrinter(TABLE)
+        self._table = TablePrinter(TABLE)
 
     def write(self, records: LogRecords, faults: Sequence[LogFault]) -> None:
         self._table.print(map(shown_row, rows_of(records, faults, self._bodies)))

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.blazingmq.read.filters import TIME_MAX_S, BadFilter
 from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
+from bmqctl.stores.blazingmq.read.wanted import TIME_MAX_S, BadFilter
 from bmqctl.stores.rocketmq.read.files import LogFile
 from bmqctl.stores.rocketmq.read.records import LogRecords
 from bmqctl.stores.rocketmq.read.scan import LogFault, LogScan

@@ -9,7 +9,8 @@ import numpy as np
 
 from bmqctl.client.remoting.bodies import inflate_other
 from bmqctl.stores.blazingmq.read.columns import Column, Kind, Row
-from bmqctl.stores.blazingmq.read.payload import PayloadForm, inflate, payload_text
+from bmqctl.stores.blazingmq.read.payload import inflate, payload_text
+from bmqctl.stores.blazingmq.read.wanted import PayloadForm
 from bmqctl.stores.rocketmq.read.derived import sound_bodies
 from bmqctl.stores.rocketmq.read.records import LogRecords
 from formats.bmq.codes import DECOMPRESSED_SIZE_MAX

@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from bmqctl.carrying.messages.content import BadInput, Outgoing
-from bmqctl.carrying.messages.posting import Account, PostOptions, Run, Source
+from bmqctl.carrying.messages.posting import Account, Run, Source
+from bmqctl.carrying.options import PostOptions
 from bmqctl.client import Ack, AckStatus, ClientError, PostFailed, PostRefused, PostUncertain
 
 pytestmark = pytest.mark.trio

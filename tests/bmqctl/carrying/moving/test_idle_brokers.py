@@ -11,7 +11,8 @@ from bmqctl.carrying.bridge.ends import RocketEnd
 from bmqctl.carrying.bridge.flow import FlowOptions, Send
 from bmqctl.carrying.bridge.rocketmq_source import RocketSource
 from bmqctl.carrying.messages.ends import CannotBegin, Reach
-from bmqctl.carrying.moving.run import At, CarryOptions, rehearse
+from bmqctl.carrying.moving.run import At, rehearse
+from bmqctl.carrying.options import CarryOptions
 from bmqctl.systems.rocketmq.end import TopicEnd
 from formats.rocketmq.remoting.codes import RequestCode, ResponseCode
 from formats.rocketmq.remoting.frame import Frame, FrameFlag

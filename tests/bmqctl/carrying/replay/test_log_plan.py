@@ -15,7 +15,7 @@ from bmqctl.carrying.replay.log_plan import LogSelection, make_log_plan, text_va
 from bmqctl.carrying.replay.messages import StoredRecord
 from bmqctl.carrying.replay.plan import Plan, StoreChanged
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.blazingmq.read.wanted import BadFilter
 from bmqctl.stores.rocketmq.read.files import open_store
 from bmqctl.stores.rocketmq.read.filters import LogFilters
 from bmqctl.stores.rocketmq.read.topics import DELAY_TOPIC

@@ -12,7 +12,7 @@ from bmqctl.carrying.replay.messages import MessageSource, StoredMessage
 from bmqctl.carrying.replay.names import BadRename, Renames
 from bmqctl.carrying.replay.plan import ENTRY, Plan, Selection, StoreChanged, make_plan
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.filters import BadFilter
+from bmqctl.stores.blazingmq.read.wanted import BadFilter
 from formats.bmq.disk.files import FileType
 from formats.bmq.stores.outcomes import MessageOutcome
 from tests.bmqctl.carrying.replay.stores import FANOUT, PRIORITY, START_S, build, guid, lines, message

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bmqctl.stores.blazingmq.read.filters import BadFilter, Filters, parse_number, parse_time, places
+from bmqctl.stores.blazingmq.read.filters import Filters, places
 from bmqctl.stores.blazingmq.read.reader import JournalReader
+from bmqctl.stores.blazingmq.read.wanted import BadFilter, parse_number, parse_time
 from bmqctl.stores.rocketmq.read.filters import parse_time_ms
 from formats.bmq.disk import journal_packing
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileType, initial_bytes

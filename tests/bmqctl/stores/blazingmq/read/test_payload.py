@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bmqctl.stores.blazingmq.read import payload
-from bmqctl.stores.blazingmq.read.payload import PayloadForm, PayloadReader
+from bmqctl.stores.blazingmq.read.payload import PayloadReader
+from bmqctl.stores.blazingmq.read.wanted import PayloadForm
 from formats.bmq.disk.data import DataHeaderFlags, data_record_size, write_data_record
 from formats.bmq.disk.files import FileType, initial_bytes
 from formats.bmq.wire.properties import Property, PropertyType, encode_properties

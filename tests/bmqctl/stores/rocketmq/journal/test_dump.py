@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bmqctl.stores.blazingmq.read.payload import PayloadForm
+from bmqctl.stores.blazingmq.read.wanted import PayloadForm
 from bmqctl.stores.rocketmq.dump.dump import FollowEnded, LogFollower
 from bmqctl.stores.rocketmq.dump.rows import rows_of
 from bmqctl.stores.rocketmq.dump.text import CsvLines, JsonLines

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bmqctl.stores.blazingmq.dump.output import DumpFormat
+from bmqctl.stores.blazingmq.dump.formats import DumpFormat
 from bmqctl.stores.rocketmq.dump.dump import dump_log, look_up_wanted, make_sink
 from bmqctl.stores.rocketmq.read.files import open_store
 from bmqctl.stores.rocketmq.read.filters import LogFilters
