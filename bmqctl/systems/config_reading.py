@@ -187,13 +187,13 @@ def faults_with_store(path: Path, store: Path) -> list[Finding]:
 
 
 def _ending(file: str, place: str, pem: str | Path | None) -> Iterator[Finding]:
-    """Yield a note on a file of certificates of which one expires soon; unreadable files have other findings."""
-    from bmqctl.systems.checking.certificates import SOON_DAYS, days_until, end_of
+    """Yield a note on a file of certificates of which one ends soon; another finding says what cannot be read."""
+    from bmqctl.systems.checking.certificates import SOON_DAYS, days_until, end_in
 
     if pem is None:
         return
     try:
-        end = end_of(Path(pem).read_bytes())
+        end = end_in(Path(pem))
     except (OSError, ValueError):
         return
     if days_until(end) < SOON_DAYS:

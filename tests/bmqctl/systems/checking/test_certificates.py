@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import ssl
 import threading
@@ -89,6 +90,37 @@ def test_missing_certificate_is_unknown(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         assert check(f"127.0.0.1:{closed.getsockname()[1]}")[0] == 2
+
+
+def test_a_file_is_read_if_it_is_regular_and_small(issued: Callable[[float], Path], tmp_path: Path) -> None:
+    pipe, device = tmp_path / "pipe", Path("/dev/zero")
+    os.mkfifo(pipe)
+    for place in (pipe, device, tmp_path):
+        status, output = check(place)
+        assert status == 3
+        assert f"{place}: is not a regular file" in output
+    large = tmp_path / "large.pem"
+    with large.open("wb") as file:
+        file.write(issued(99).read_bytes())
+        file.truncate(1 << 20)
+    assert check(large)[0] == 0
+    os.truncate(large, 1 << 40)
+    status, output = check(large)
+    assert status == 3
+    assert "is larger than 1 MiB" in output
+
+
+@pytest.mark.parametrize("kind", ["pipe", "large"])
+def test_configurations_wait_for_no_certificate(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(file)
+    else:
+        file.touch()
+        os.truncate(file, 1 << 40)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"tlsCertPath={file}\nstorePathRootDir={tmp_path / 's'}\n")
+    assert [each for each in findings_in(conf) if "ends on" in each.problem] == []
 
 
 def test_configurations_note_what_ends_soon(issued: Callable[[float], Path], tmp_path: Path) -> None:
