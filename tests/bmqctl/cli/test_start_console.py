@@ -13,11 +13,12 @@ import trustme
 from typer.testing import CliRunner
 
 from bmqctl.app import app
-from bmqctl.cli.run import start_blazingmq, start_rocketmq_group, start_rocketmq_proxy
+from bmqctl.cli.run import start_blazingmq, start_rocketmq_group
 from bmqctl.common.ports import free_port, free_ports
 from bmqctl.console import process as console_process
 from broker.bmq.assembly import app as bmq_app
 from broker.rocketmq.assembly import app as rocketmq_app
+from broker.rocketmq.assembly import proxy as rocketmq_proxy
 from tests.integration.rocketmq_groups.group_rig import OFFSETS, PORTS_OF_GROUP
 from tests.rigs.config_files import PORT, spoil, write_config, write_proxy_config
 
@@ -46,7 +47,7 @@ def consoles(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (start_blazingmq, "run_members"),
         (rocketmq_app, "run_rocketmq"),
         (start_rocketmq_group, "run_members"),
-        (start_rocketmq_proxy, "run_rocketmq_proxy"),
+        (rocketmq_proxy, "run_rocketmq_proxy"),
     ):
         monkeypatch.setattr(module, name, run)
     return found
