@@ -14,6 +14,7 @@ from bmqctl.carrying.bridge.ends import BadBridge
 from bmqctl.carrying.bridge.flow import FlowOptions
 from bmqctl.carrying.bridge.rocketmq_source import MakeOfRecord
 from bmqctl.carrying.options import CarryOptions
+from bmqctl.client.remoting.client import PLAIN, Security
 from bmqctl.client.session import SessionOptions
 
 __all__ = [

@@ -28,11 +28,11 @@ from bmqctl.carrying.messages.ends import CannotBegin, Reach
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import Part, find_parts
 from bmqctl.carrying.options import LetterTarget
-from bmqctl.clients.rocketmq.client import Client, Queue
-from bmqctl.clients.rocketmq.consuming import QueuePuller
-from bmqctl.clients.rocketmq.faults import FAULTS, NotWritable, check_answer, words_of
-from bmqctl.clients.rocketmq.link import LinkLost
-from bmqctl.clients.rocketmq.sending import Sender, UniqueIds
+from bmqctl.client.remoting.client import Client, Queue
+from bmqctl.client.remoting.consuming import QueuePuller
+from bmqctl.client.remoting.faults import FAULTS, NotWritable, check_answer, words_of
+from bmqctl.client.remoting.link import LinkLost
+from bmqctl.client.remoting.sending import Sender, UniqueIds
 from formats.rocketmq.files.record import Record
 from formats.rocketmq.java import string_hash
 from formats.rocketmq.properties import decode_properties

@@ -74,7 +74,7 @@ def rocketmq_controller(
 
         bmqctl start rocketmq-controller --self-id n0 --peers "n0-10.0.0.1:9878;n1-10.0.0.2:9878;n2-10.0.0.3:9878"
     """
-    from broker.rocketmq.assembly.controller_app import (
+    from broker.rocketmq.assembly.controller import (
         PropertyError,
         RocketConfig,
         load_rocketmq_config,

@@ -32,6 +32,9 @@ from bmqctl.carrying.moving.run import SourceContents, ended
 from bmqctl.carrying.moving.security import security_of
 from bmqctl.carrying.moving.stored import StoredSource, find_parts, select
 from bmqctl.carrying.options import CarryOptions, PostOptions
+from bmqctl.client.remoting.client import Client
+from bmqctl.client.remoting.faults import FAULTS
+from bmqctl.client.remoting.moments import moment
 from bmqctl.client.rocketmq import Consumer, Message, PostFailed, PostUncertain, Producer, Session, connect
 from bmqctl.common.nurseries import open_nursery
 from formats.addresses import shown_place

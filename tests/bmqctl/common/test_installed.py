@@ -34,7 +34,7 @@ STARTS: dict[str, list[tuple[list[str], str, str]]] = {
         (["--store", "store"], "broker.rocketmq.assembly.app", "run_rocketmq"),
         (["-n", "3", "--store", "group"], "bmqctl.cli.run.start_rocketmq_group", "run_members"),
     ],
-    "rocketmq-controller": [(["--store", "controller"], "broker.rocketmq.assembly.controller_app", "run_controller")],
+    "rocketmq-controller": [(["--store", "controller"], "broker.rocketmq.assembly.controller", "run_controller")],
     "rocketmq-nameserver": [(["--store", "nameserver"], "broker.rocketmq.assembly.nameserver", "run_nameserver")],
     "rocketmq-proxy": [(["--nameserver", "127.0.0.1:1"], "broker.rocketmq.assembly.proxy", "run_rocketmq_proxy")],
 }

@@ -85,7 +85,7 @@ class Target:
         """Connect the bridge; False if no process runs."""
         if self.process is not None and self.connection is None:
             session = self.process.connect(40_000)
-            self.connection = Connection(session, HeaderEncoding.JSON, lambda frame: None)
+            self.connection = Connection(self.process.node, session, HeaderEncoding.JSON, lambda frame: None)
         return self.connection is not None
 
     def cut(self) -> None:
