@@ -588,7 +588,7 @@ class Consumer(Client):
     def _count(self, place: int, guid: bytes, subscription_id: int) -> None:
         """Check that a subscription holds no more than it has asked for.
 
-        What others were done with does not count, nor what an app had before its domain named it for good.
+        Messages that others were done with do not count, nor those of an app before its domain named it for good.
         """
         all_held, tuning = self._held[place], self._tunings[place][0]
         if guid in all_held:

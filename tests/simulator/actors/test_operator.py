@@ -1,4 +1,4 @@
-"""What an operator asks of nodes, they have room for."""
+"""An operator whose changes fit into the nodes' queue lists."""
 
 from __future__ import annotations
 

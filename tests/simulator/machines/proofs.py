@@ -32,7 +32,7 @@ __all__ = ["CERTIFIED", "LIFE_US", "MEMBER", "USERS", "ask_for_proofs", "proof",
 LIFE_US = 1_000_000  # after which a user has to prove itself again
 SLOW_US_MAX = 150_000  # of whatever knows the passwords
 MEMBER = "member"  # the user of all clients that mean well
-# What users and names in certificates may do, and with which domains; a pattern is one for all.
+# Rights of users and names in certificates, and the domains that they are for; a pattern is one for all.
 USERS: Mapping[str, tuple[frozenset[Permission], str]] = {
     MEMBER: (frozenset((Permission.READ, Permission.WRITE)), "*"),
     "reader": (frozenset((Permission.READ,)), "priority"),

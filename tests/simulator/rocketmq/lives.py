@@ -57,7 +57,7 @@ LOCKS_LUCK = 0.3
 INTRUDER_LUCK = 0.25
 MEMBERS_LUCK = INSPECTOR_LUCK = 0.3
 FILTER_LUCK = 0.35
-# Of worlds without users, those with a proxy, and of their clients those that connect to it.
+# The part of the worlds without users that have a proxy, and of their clients that connect to it.
 PROXIED_LUCK, BY_PROXY_LUCK = 0.5, 0.7
 # A group in order retries for ever.
 RETRIES_MAX = 10_000

@@ -146,7 +146,7 @@ class Proxied:
         self._pipes: list[_Pipe] = []
         self._dials: list[tuple[Node, str, Callable[[str], Session], Callable[[str], None]]] = []
         self._ports = 50_000
-        # The broker's node, and the function that opens the sessions of those that connect to it.
+        # The broker's node, and the function that opens a session with it.
         self._broker: tuple[Node, str, Callable[[int], Session]] | None = None
         self._kept: dict[str, dict[str, bytes]] = {name: {} for name in NAMES}
         self.nameservers = {name: _NameserverProcess(wall_ms, self._kept[name]) for name in NAMES}

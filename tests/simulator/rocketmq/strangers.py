@@ -154,7 +154,7 @@ class Inspector:
             records = records_of(answer) if answer.code == ResponseCode.SUCCESS else []
             found = {(each.queue_id, each.queue_offset): each for each in records}
             is_there = known.get(offset) == name and not self._world.was_full_since(0)
-            # What a client has not been told may be lost with power.
+            # A message whose place no client knows may be lost with power.
             if is_there and (queue_id, offset) not in found:
                 raise Violation(f"{name} is at {offset} of queue {queue_id} of {topic}, and not found by {key}")
             for each in records:
