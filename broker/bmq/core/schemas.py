@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["SchemaMultiplexer"]
+__all__ = ["UPSTREAM", "SchemaMultiplexer"]
 
 # The largest id that 15 bits carry (bmqp::MessagePropertiesInfo::k_MAX_SCHEMA).
 SCHEMA_ID_MAX: Final = 0x7FFF
+# The upstream of a relay, as the producer of the messages that arrive there.
+UPSTREAM: Final = -(1 << 31) + 1
 
 
 class SchemaMultiplexer:
@@ -35,6 +37,10 @@ class SchemaMultiplexer:
     def keep(self, wire_id: int) -> None:
         """Reserve the number of a stored message, whose shape is unknown after a restart."""
         self._next = max(self._next, (wire_id >> 1) + 1)
+
+    def forget(self, producer: int) -> None:
+        """Forget a producer's ids: it may use them for other shapes from now on."""
+        self._ids = {source: number for source, number in self._ids.items() if source[0] != producer}
 
     def translate(self, producer: int, wire_id: int) -> int:
         """Return the queue's wire id for a producer's `wire_id`; 0 (old encoding) and 1 (no number) are kept."""

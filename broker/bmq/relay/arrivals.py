@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.bmq.core.messages import NO_PLACE, Buffer, Content, Message, message_of
+from broker.bmq.core.schemas import UPSTREAM, SchemaMultiplexer
 from broker.bmq.core.work import UNIT_BYTES_BITS, Task
 from broker.bmq.queue.queue import Queue
 from broker.bmq.queue.routing import App
@@ -42,7 +43,18 @@ class Arrivals:
     are in that store, too. `out_of_step` is called when it lacks a message that it should have.
     """
 
-    __slots__ = ("_asked", "_opens", "_out_of_step", "_queue", "_rejects", "is_stored", "lacking", "pushed", "read")
+    __slots__ = (
+        "_asked",
+        "_opens",
+        "_out_of_step",
+        "_queue",
+        "_rejects",
+        "is_stored",
+        "lacking",
+        "pushed",
+        "read",
+        "schemas",
+    )
 
     def __init__(
         self,
@@ -63,6 +75,9 @@ class Arrivals:
         self.read = read
         self.pushed = 0
         self.is_stored = False
+        # This relay's numbers: the next upstream may use those of the last one for other shapes, and only some readers
+        # get the message by which an upstream announces a number again.
+        self.schemas = SchemaMultiplexer()
 
     def number(self, message: Message) -> None:
         self.pushed += 1
@@ -195,9 +210,16 @@ class Arrivals:
         """Return the content of a message; None if this node's store should have it, and lacks it."""
         if not push.flags & _IMPLICIT_PAYLOAD:
             has_properties = push.flags & _PUSH_PROPERTIES != 0
-            return Content(push.data, 0, push.compression, has_properties, push.schema_id)
+            return Content(push.data, 0, push.compression, has_properties, self.schema(push.schema_id))
         self.is_stored = True
-        return self.read(push.guid)
+        content = self.read(push.guid)
+        if content is not None and content.schema_id > 1:
+            content = content._replace(schema_id=self.schema(content.schema_id))
+        return content
+
+    def schema(self, wire_id: int) -> int:
+        """Return this relay's wire id for the one of a message that arrives."""
+        return self.schemas.translate(UPSTREAM, wire_id)
 
     def _taken(self, push: Push) -> Message | None:
         content = self._content(push)

@@ -28,6 +28,7 @@ from broker.bmq.core.messages import (
     content_of,
 )
 from broker.bmq.core.redelivery import Wanted
+from broker.bmq.core.schemas import UPSTREAM
 from broker.bmq.core.work import Task
 from broker.bmq.queue.capacity import Usage
 from broker.bmq.queue.handles import Handle, Refusal, app_id_of, give_back
@@ -174,9 +175,8 @@ class RelayQueue(Queue):
             self.posts.forget_all()
         for app in self.apps.values():
             self._unsettled.forgetting.forget_waiting(app)
-            for stream in app.streams:
-                # Another root may use the same numbers for other schemas of properties.
-                stream.schemas_sent.clear()
+        # Another root may use the same numbers for other schemas of properties.
+        self.arrivals.schemas.forget(UPSTREAM)
         self._unsettled.later.finish()
 
     def move(self) -> None:
@@ -461,6 +461,8 @@ class RelayQueue(Queue):
     def follow(self, root: Queue) -> None:
         self._rejects.limit = root.attempts_max
         self.arrivals.is_stored = root.log.is_replicated
+        # The root's messages keep their numbers.
+        self.arrivals.schemas = root.schemas
 
     def inherit(self, before: dict[Stream, Unconfirmed], attempts: dict[str, Chunked[int]]) -> None:
         """Take over the messages of new consumers, before there is an upstream; see `Takeover.begin`."""

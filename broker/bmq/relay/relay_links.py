@@ -133,8 +133,10 @@ def hand_out(relay: RelayQueue, raw: bytes, at: int, end: int) -> int:
         while end - at > payload_at and size <= RUN_BYTES_MAX:
             body = at + payload_at
             is_other = raw[at : at + _GUID_AT] != form.before or raw[at + _SCHEMA_ID_AT : body] != form.after
-            if is_other and not form.read(raw, at):
-                break
+            if is_other:
+                if not form.read(raw, at):
+                    break
+                form.schema_id = relay.arrivals.schema(form.schema_id)
             message_end = at + form.size
             if message_end > end:
                 break

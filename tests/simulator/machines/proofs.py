@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CERTIFIED", "LIFE_US", "MEMBER", "USERS", "ask_for_proofs", "proof", "with_users"]
 
-LIFE_US = 1_000_000  # after which a user has to prove itself again
+# A user has to prove itself again after it. A node that stands still for longer would end all sessions in one step.
+LIFE_US = 5_000_000
 SLOW_US_MAX = 150_000  # of whatever knows the passwords
 MEMBER = "member"  # the user of all clients that mean well
 # Rights of users and names in certificates, and the domains that they are for; a pattern is one for all.

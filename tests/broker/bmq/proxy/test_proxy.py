@@ -12,9 +12,10 @@ from formats.bmq.control.messages import ControlMessage, OpenQueue, Status, Stat
 from formats.bmq.wire.event import build_event, iter_frames, schema_message
 from formats.bmq.wire.options import sub_queue_infos
 from formats.bmq.wire.push import iter_pushes
+from formats.bmq.wire.put import PutFlag
 from formats.errors import FormatError
 from tests.broker.bmq.proxy.tree import Below, Tree
-from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid
+from tests.broker.bmq.rig import ACK, READ, WRITE, Rig, guid, put_event
 
 APPS = ("foo", "bar")
 DOMAINS = {
@@ -312,3 +313,33 @@ def test_a_proxy_asks_for_no_more_than_it_can_keep(tree: Tree, root: Rig, monkey
         found += consumer.pushes()
         assert proxy.node.queues[QUEUE].bytes <= 1200
     assert not root.node.queues[QUEUE].messages
+
+
+def test_schemas_of_another_root_are_new_to_every_reader_below_two_hops(tree: Tree, root: Rig) -> None:
+    """The other root uses the number for another shape, and only one reader gets the message that announces it."""
+    (upper,), lower = chain(tree, root, 1), tree.proxy("lower")
+    (link,) = tree.links
+    tree.join(lower, upper.node)
+    readers = [tree.client(lower.node) for _ in range(2)]
+    for reader in readers:
+        reader.read(7, QUEUE)
+    known = set()
+    for other in (root, tree.root()):
+        if other is not root:
+            tree.cut(link)
+            tree.join(upper, other.node)
+            tree.run()
+        producer = tree.client(other.node)
+        producer.open(1, QUEUE, WRITE | ACK)
+        for number, schema_id in enumerate((3, 2)):
+            flags = PutFlag.ACK_REQUESTED | PutFlag.MESSAGE_PROPERTIES
+            post = guid(number + 10 * (other is root))
+            producer.send(put_event(1, post, b"properties", flags=flags, schema_id=schema_id))
+        tree.run()
+        for reader in readers:
+            (push,) = reader.pushes()
+            assert push.schema_id & 1
+            known.add(push.schema_id)
+            reader.confirm(7, push.guid)
+        tree.run()
+    assert len(known) == 2
