@@ -52,6 +52,6 @@ def test_planted_fault_is_caught(name: str, capsys: pytest.CaptureFixture[str]) 
 def test_there_are_faults_of_every_part() -> None:
     assert len(CONTROLLERS) >= 15
     assert len(GROUPS) >= 15
-    parts = {"assembly", "broker", "nameserver", "replication", "store", "tables"}
+    parts = {"administration", "assembly", "broker", "nameserver", "replication", "store", "tables"}
     assert {mutant.module.split(".")[2] for mutant in GROUPS} == parts
     assert {mutant.module.split(".")[2] for mutant in CONTROLLERS} == {"controller", "raft"}

@@ -97,8 +97,8 @@ RELAYS = (
         "broker.bmq.relay.relay",
         (
             (
-                "            self._unsettled.forgetting.forget_waiting(app)\n            for stream in app.streams:\n                # Another",
-                "            for stream in app.streams:\n                # Another",
+                "        for app in self.apps.values():\n            self._unsettled.forgetting.forget_waiting(app)\n        # Another",
+                "        # Another",
             ),
         ),
     ),
