@@ -74,15 +74,7 @@ class ReviveQueue:
         """Process a note that was read at a time, from an offset of the log."""
         key = (note.topic, note.group, note.queue_id, note.start_offset, note.popped_ms, note.broker or self._name)
         if isinstance(note, CheckPoint):
-            # A checkpoint that replaces another takes its position: they are processed in the order of the log. It also
-            # takes the messages that only the other has: a process that was killed before it answered may have popped
-            # other ones in the millisecond in which the next process did.
-            known, acked = self._open.pop(key, None), note.bit_map
-            if known is not None and not (known_offsets := set(known.point.offsets)).issubset(note.offsets):
-                offsets, acked = sorted(known_offsets.union(note.offsets)), 0
-                differences = [each - note.start_offset for each in offsets]
-                note = note._replace(differences=differences, message_count=len(offsets))
-            self._open[key] = _OpenPoint(note, offset, min(note.visible_ms, now_ms + LATE_MS), acked)
+            self._take_point(key, note, offset, min(note.visible_ms, now_ms + LATE_MS))
             return
         known = self._open.get(key)
         if known is None:
@@ -91,6 +83,27 @@ class ReviveQueue:
         for each in note.ack_offsets if isinstance(note, BatchAckNote) else (note.ack_offset,):
             if each in offsets:
                 known.acked |= 1 << offsets.index(each)
+
+    def _take_point(self, key: _Key, note: CheckPoint, offset: int, visible_ms: int) -> None:
+        """Open a checkpoint, which goes after all others, with the acknowledgements of one that it replaces.
+
+        One that lacks messages of the other does not replace it: a process that was killed before it answered may have
+        popped other messages in the millisecond in which the next process did. Both are one then, in the place of the
+        first, from which a restart has to read again.
+        """
+        known = self._open.get(key)
+        if known is None:
+            self._open[key] = _OpenPoint(note, offset, visible_ms, note.bit_map)
+            return
+        acked = {*_acked(known.point, known.acked), *_acked(note, note.bit_map)}
+        if set(note.offsets).issuperset(known.point.offsets):
+            del self._open[key]
+        else:
+            offsets = sorted({*known.point.offsets, *note.offsets})
+            differences = [each - note.start_offset for each in offsets]
+            note, offset = note._replace(differences=differences, message_count=len(offsets)), known.revive_offset
+        bits = sum(1 << place for place, each in enumerate(note.offsets) if each in acked)
+        self._open[key] = _OpenPoint(note, offset, visible_ms, bits)
 
     def first_over(self, now_ms: int) -> tuple[CheckPoint, list[int], int] | None:
         """Return the first checkpoint if it is due; None otherwise.
@@ -109,6 +122,11 @@ class ReviveQueue:
 
     def drop_first(self) -> None:
         del self._open[next(iter(self._open))]
+
+
+def _acked(point: CheckPoint, bits: int) -> list[int]:
+    """Return the offsets of the acknowledged messages of a checkpoint."""
+    return [each for place, each in enumerate(point.offsets) if bits >> place & 1]
 
 
 class _RevivedMessage(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -572,10 +573,29 @@ def test_log_is_on_the_disk_before_a_file_says_what_was_done(rig: Rig) -> None:
 
 def test_checkpoints_of_one_millisecond_keep_the_messages_of_both() -> None:
     queue = ReviveQueue(0, "broker-g")
-    many = CheckPoint(3, 1_000, 5_000, 3, 0, "t", "g", "broker-g", [0, 1, 2])
-    queue.take(many, 0, 1_000)
-    queue.take(many._replace(invisible_ms=9_000, message_count=1, differences=[0]), 1, 1_000)
-    queue.take(AckNote(4, 3, "g", "t", 0, 1_000, "broker-g"), 2, 2_000)
+    many = CheckPoint(3, 1_000, 5_000, 4, 0, "t", "g", "broker-g", [0, 1, 2, 3])
+    queue.take(many, 10, 1_000)
+    queue.take(AckNote(4, 3, "g", "t", 0, 1_000, "broker-g"), 11, 1_500)
+    queue.take(many._replace(queue_id=1), 12, 1_000)
+    queue.take(many._replace(invisible_ms=9_000, message_count=1, differences=[0]), 13, 1_000)
+    queue.take(AckNote(6, 3, "g", "t", 0, 1_000, "broker-g"), 14, 2_000)
     found = queue.first_over(60_000)
     assert found is not None
-    assert found[1:] == ([3, 5], 1)
+    # It stays the first, as a restart needs the earlier of both.
+    assert found[1:] == ([3, 5], 10)
+
+
+def test_checkpoint_that_replaces_another_goes_after_all_and_keeps_its_acknowledgements() -> None:
+    queue = ReviveQueue(0, "broker-g")
+    point = CheckPoint(3, 1_000, 5_000, 2, 0, "t", "g", "broker-g", [0, 1])
+    queue.take(point, 10, 1_000)
+    queue.take(AckNote(4, 3, "g", "t", 0, 1_000, "broker-g"), 11, 1_500)
+    queue.take(point._replace(queue_id=1), 12, 1_000)
+    queue.take(point._replace(differences=[0, 1, 2], message_count=3), 13, 1_000)
+    assert [found[1:] for found in _over(queue)] == [([3, 4], 12), ([3, 5], 13)]
+
+
+def _over(queue: ReviveQueue) -> Iterator[tuple[CheckPoint, list[int], int]]:
+    while (found := queue.first_over(60_000)) is not None:
+        yield found
+        queue.drop_first()
