@@ -354,7 +354,7 @@ class Group:
         self.node.add(controlled)
 
     def _begin_epoch(self, epoch: int, topics: Topics) -> None:
-        for topic in topics.begin_epoch(epoch, self.wall_ms(), stored_topics(self.store), self.store.log.end):
+        for topic in topics.begin_epoch(epoch, self.wall_ms(), stored_topics(self.store)):
             log.warning("topic %s has messages, which no master has sent: it is created here", topic)
 
     def registered(self, answer: Frame) -> None:

@@ -59,7 +59,7 @@ def place_delayed(levels: Sequence[int], topic: str, queue_id: int, properties: 
 
 
 def due_place(
-    topics: Topics, record: Record, properties: Mapping[str, str], now_ms: int, allowed: str | None = None
+    topics: Topics, properties: Mapping[str, str], now_ms: int, allowed: str | None = None
 ) -> tuple[str, int]:
     """Return the destination, a topic and a queue, in the properties of a message that waited in another topic.
 
@@ -74,7 +74,7 @@ def due_place(
     if queue_id is None or (config is None and queue_id >= queues):
         raise NoPlace(f"topic {topic[:80]!r} has no queue {properties.get('REAL_QID', '')[:40]!r}")
     check_place(topic, queue_id)
-    topics.restore(topic, queue_id, record.physical_offset, now_ms)
+    topics.restore(topic, queue_id, now_ms)
     return topic, queue_id % max(1, queues)
 
 
@@ -169,7 +169,7 @@ class Delays:
     def _deliver(self, physical_offset: int, now_ms: int) -> bool:
         try:
             record = self._store.log.read(physical_offset).record
-            place = due_place(self._topics, record, decode_properties(record.properties), now_ms)
+            place = due_place(self._topics, decode_properties(record.properties), now_ms)
             message = again(record, *place, record.properties)
             # Copied, as the log may begin a new file, or grow, while it is written.
             self._storing.put(message._replace(body=bytes(record.body)), now_ms)

@@ -248,7 +248,7 @@ class TimerMessages:
             if (properties.get("REAL_TOPIC", ""), properties.get("UNIQ_KEY", "")) in self._recalled:
                 return True
             # Records of the revive topic wait here, too.
-            place = due_place(self._services.topics, record, properties, now_ms, self._revive_topic)
+            place = due_place(self._services.topics, properties, now_ms, self._revive_topic)
             properties["TIMER_ENQUEUE_MS"] = str(record.stored_ms // PRECISION_MS * PRECISION_MS)
             properties["TIMER_DEQUEUE_MS"] = str(now_ms)
             packed = encode(properties)

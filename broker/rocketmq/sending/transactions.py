@@ -188,7 +188,7 @@ class Transactions:
             return success()
         if header.transaction == Transaction.COMMIT:
             try:
-                topic, queue_id = due_place(self._services.topics, record, properties, request.now_ms)
+                topic, queue_id = due_place(self._services.topics, properties, request.now_ms)
             except NoPlace as error:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"The message is illegal: {error}") from None
             del properties["REAL_TOPIC"], properties["REAL_QID"]

@@ -32,6 +32,8 @@ _DELAY_QUEUES: Final = 18
 _DEFAULT_QUEUES: Final = 16
 _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 _INHERIT: Final = int(Permission.INHERIT)
+# Maximum number of deleted topics that are remembered.
+_DELETED_MAX: Final = 10_000
 # A permission that limits nothing.
 EVERY: Final = -1
 
@@ -62,8 +64,9 @@ class Topics:
         self.kept: KeptTable[str, TopicConfig, str, DataVersion] = KeptTable(
             keep, table, file.data_version, _encode, _compose, self._stored, lambda name, config: _is_for_group(name)
         )
-        # The end of the log when this broker became master of its epoch, or 0.
-        self._inherited = 0
+        # True once this broker is, or was, master of an epoch; and the topics that were deleted here, the oldest first.
+        self._has_epoch = False
+        self._deleted: dict[str, None] = {}
         self._refusals = LimitedLog(log)
         self.table: Mapping[str, TopicConfig] = self.kept.table
 
@@ -104,6 +107,9 @@ class Topics:
 
     def delete(self, topic: str, now_ms: int) -> None:
         self.kept.put({topic: None}, self._next_version(now_ms))
+        self._deleted[topic] = None
+        if len(self._deleted) > _DELETED_MAX:
+            del self._deleted[next(iter(self._deleted))]
 
     def follow(self, table: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         if version == self.kept.next_version:
@@ -113,15 +119,15 @@ class Topics:
         self.kept.change({**changed, **dict.fromkeys(gone)}, version)
         return gone
 
-    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int], log_end: int) -> list[str]:
+    def begin_epoch(self, epoch: int, now_ms: int, queues: Mapping[str, int]) -> list[str]:
         """Raise the version to that of a master of this epoch: nameservers ignore earlier ones.
 
         `queues` has the topics with messages and their number of queues. Unknown ones are created, and returned: the
         previous master was lost before it had sent them, and slaves remove the messages of topics that their master
-        lacks. `restore` does the same for messages that wait in the log before `log_end`. Returns when all is on the
-        disk. Raises `OSError` if it cannot be written.
+        lacks. `restore` does the same for messages that wait. Returns when all is on the disk. Raises `OSError` if it
+        cannot be written.
         """
-        self._inherited = log_end
+        self._has_epoch = True
         missing = [
             self._unknown(topic, min(count, QUEUES_MAX))
             for topic, count in queues.items()
@@ -132,9 +138,12 @@ class Topics:
         self.kept.file.store_now()
         return [config.topic_name for config in missing]
 
-    def restore(self, topic: str, queue_id: int, stored_at: int, now_ms: int) -> None:
-        """Create the unknown topic of a message that has waited in the log, if an earlier master stored it there."""
-        if stored_at < self._inherited and topic not in self.table:
+    def restore(self, topic: str, queue_id: int, now_ms: int) -> None:
+        """Create the topic of a message that has waited, if an earlier master of the group may not have sent it.
+
+        A topic that was deleted here stays deleted, unless `_DELETED_MAX` others were deleted after it.
+        """
+        if self._has_epoch and topic not in self.table and topic not in self._deleted:
             log.warning("topic %s has messages, which no master has sent: it is created here", topic)
             self.kept.put({topic: self._unknown(topic, queue_id + 1)}, self._next_version(now_ms))
 

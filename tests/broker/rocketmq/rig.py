@@ -182,6 +182,13 @@ class Rig:
             while self.broker.end_step():
                 pass
 
+    def lead_without(self, topic: str) -> Rig:
+        """Become master of an epoch, with the messages of the master before, and without a topic that it had."""
+        others = {name: config for name, config in self.topics.table.items() if name != topic}
+        self.topics.follow(others, self.topics.version._replace(counter=99))
+        self.topics.begin_epoch(2, self.wall_ms, {})
+        return self
+
     def plant_message(self, topic: str, body: bytes, properties: dict[str, str], queue_id: int = 0) -> Message:
         """Make a message as `plant` puts it into the store."""
         host = self.options.address.pack()

@@ -174,7 +174,7 @@ def test_nameservers_are_told_nothing_of_a_broker_without_a_role() -> None:
 def test_topics_of_a_master_are_newer_than_those_of_earlier_epochs() -> None:
     rig = Rig()
     before = rig.topics.version
-    assert rig.topics.begin_epoch(3, 77, {}, 0) == []
+    assert rig.topics.begin_epoch(3, 77, {}) == []
     assert rig.topics.version == (before.counter + 1, 3, 77)
     assert b'"stateVersion":3' in rig.files["topics"].replace(b" ", b"").replace(b"\t", b"")
 
@@ -183,7 +183,7 @@ def test_new_master_makes_the_topics_whose_messages_it_has_and_of_which_nobody_h
     rig = Rig()
     lite = queue_name("parent", "child")
     stored = {"t": 1, "early": 3, "%RETRY%g": 1, names.TIMER_TOPIC: 1, names.HALF_TOPIC: 1, lite: 1}
-    assert rig.topics.begin_epoch(3, 77, stored, 0) == ["early", "%RETRY%g"]
+    assert rig.topics.begin_epoch(3, 77, stored) == ["early", "%RETRY%g"]
     early, retry = rig.topics.get("early"), rig.topics.get("%RETRY%g")
     assert early == TopicConfig("early", 8, 8, 6)
     assert retry == TopicConfig("%RETRY%g", 1, 1, 6)

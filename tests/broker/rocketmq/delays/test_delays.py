@@ -192,20 +192,27 @@ def test_message_sent_to_a_retry_topic_too_often_is_a_dead_letter() -> None:
     assert properties_of(rig.messages("%DLQ%g")[0])["DELAY"] == "-1"
 
 
-def test_message_of_an_earlier_master_creates_the_topic_that_this_one_has_never_got() -> None:
+def test_waiting_message_creates_the_topic_that_this_master_has_never_got() -> None:
     rig = Rig()
     rig.peer().send(b"one", {"DELAY": "1"})
-    rig.topics.delete("t", rig.wall_ms)
-    rig.topics.begin_epoch(2, rig.wall_ms, {}, rig.store.log.end)
-    rig.pass_time(1_000)
+    rig.lead_without("t").pass_time(1_000)
     assert [bytes(each.body) for each in rig.messages("t")] == [b"one"]
     assert rig.topics.get("t") == TopicConfig("t", 8, 8, 6)
 
 
-def test_delayed_message_of_this_master_leaves_a_topic_deleted() -> None:
+def test_waiting_message_leaves_a_topic_deleted() -> None:
     rig = Rig()
-    rig.topics.begin_epoch(2, rig.wall_ms, {}, rig.store.log.end)
     rig.peer().send(b"one", {"DELAY": "1"})
+    rig.topics.begin_epoch(2, rig.wall_ms, {})
     rig.topics.delete("t", rig.wall_ms)
+    rig.pass_time(1_000)
+    assert rig.topics.get("t") is None
+
+
+def test_waiting_message_creates_no_topic_without_a_group() -> None:
+    rig = Rig()
+    rig.peer().send(b"one", {"DELAY": "1"})
+    version = rig.topics.version
+    rig.topics.follow({}, version._replace(counter=99))
     rig.pass_time(1_000)
     assert rig.topics.get("t") is None

@@ -107,6 +107,21 @@ def test_producer_is_asked_what_became_of_a_message() -> None:
     assert bodies(rig) == [b"one"]
 
 
+def test_commit_after_a_question_creates_the_topic_that_this_master_has_never_got() -> None:
+    rig = Rig()
+    peer = rig.peer()
+    peer.call(RequestCode.HEART_BEAT, PRODUCER)
+    half = prepare(peer, b"one")
+    rig.lead_without("t").pass_time(10_000)
+    (question, *_) = questions(peer)
+    fields = question.ext_fields
+    assert fields is not None
+    answer = {"commitLogOffset": fields["commitLogOffset"], "tranStateTableOffset": fields["tranStateTableOffset"]}
+    end(peer, half, Transaction.COMMIT, fromTransactionCheck="true", **answer)
+    assert bodies(rig) == [b"one"]
+    assert rig.topics.get("t") is not None
+
+
 def test_late_end_of_the_first_half_ends_its_copies() -> None:
     rig = Rig()
     peer = rig.peer()

@@ -140,7 +140,7 @@ def follower(rig: Rig) -> Rig:
     slave.broker.change_role(slave.given())
     data = b"".join(bytes(file.buffer) for file in rig.store.log.files.files)[: rig.store.log.end]
     assert copy_records(slave.store, 0, memoryview(data), slave.broker.copied) == len(data)
-    for topic in slave.topics.begin_epoch(2, slave.wall_ms, stored_topics(slave.store), 0):
+    for topic in slave.topics.begin_epoch(2, slave.wall_ms, stored_topics(slave.store)):
         assert slave.topics.table[topic].read_queue_nums <= 65_536
     slave.replication.role = Role.SYNC_MASTER
     slave.broker.change_role(slave.given())
