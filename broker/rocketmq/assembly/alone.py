@@ -38,15 +38,18 @@ class Basis(NamedTuple):
     access: AccessTables
     guard: Guard
     deferred: Deferred
-    writer: FlushThread
 
 
 class Alone(NamedTuple):
-    """A service, its pages for monitoring, the number of its own links, and what to do when the loop has ended."""
+    """A service and its pages for monitoring; `links` is the number of connections that it makes itself.
+
+    `writer` waits for the disk, and `finish` is called when the loop has ended.
+    """
 
     service: Service
     watch: Callable[[], Watched]
     links: int = 0
+    writer: FlushThread | None = None
     finish: Callable[[], None] = lambda: None
 
 
@@ -77,15 +80,16 @@ def _run(
         access = open_access(config)
         inner = None if config.inner_credentials is None else config.inner_credentials.username
         guard = Guard(config.access, access, config.options.cluster, inner)
-        deferred, writer = Deferred(tls.dials), FlushThread()
-        alone = make(Basis(config, node, access, guard, deferred, writer))
+        deferred = Deferred(tls.dials)
+        alone = make(Basis(config, node, access, guard, deferred))
         most = min(CONNECTIONS_MAX, connections_max(0, limit, descriptors_in_use(), 1, alone.links))
         listeners = [tls.listener(sock, node.connect_to(alone.service))]
         account = Account(config.connection_bytes_max)
         server = Server(node, listeners, connections_max=most, account=account, balancers=config.balancers)
         deferred.server = server
         serve_pages(pages, node, server, alone.watch)
-        server.watch(writer)
+        if alone.writer is not None:
+            server.watch(alone.writer)
         freeze_collector()
         run_server(server, ready)
         alone.finish()

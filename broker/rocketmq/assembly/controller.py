@@ -134,7 +134,7 @@ def run_controller(config: RocketConfig, log_level: str = "WARN", ready: Callabl
 
 
 def _make_alone(basis: Basis) -> Alone:
-    config, node, _, guard, deferred, _ = basis
+    config, node, _, guard, deferred = basis
     own_host = config.controller.address.rpartition(":")[0].strip("[]")
     addresses = Addresses(own_host, node.now, deferred.look_up, is_own_address)
     service = make_controller(config, guard, node, deferred.dial, make_seal(config.inner_credentials), addresses)

@@ -35,6 +35,7 @@ from broker.rocketmq.remoting.broker_calls import BrokerCalls
 from broker.rocketmq.settings import Settings
 from broker.shell.connections.dialing import is_own_address
 from broker.shell.files.config_files import ConfigFile
+from broker.shell.files.flush_thread import FlushThread
 from broker.shell.process.announcing import announce
 from formats.addresses import shown_place
 from formats.rocketmq.files.property_text import PROPERTIES_ENCODING, read_properties, write_properties
@@ -98,14 +99,15 @@ def run_nameserver(config: RocketConfig, log_level: str = "WARN", ready: Callabl
 
 
 def _make_alone(basis: Basis) -> Alone:
-    config, node, access, guard, deferred, writer = basis
+    config, node, access, guard, deferred = basis
     addresses = Addresses(config.broker_options.address.address, node.now, deferred.look_up, is_own_address)
     calls = BrokerCalls(lambda address, *then: deferred.dial(place_of(address, "address"), *then), node.open)
+    writer = FlushThread()
     keeper = Keeper(writer)
     parts, seal = open_nameserver(config), make_seal(config.inner_credentials)
     service = make_nameserver(config, guard, access, parts, calls, node, seal, addresses, keeper)
     node.add(service)
-    return Alone(service, lambda: Watched(lambda: iter(()), lambda: None), finish=keeper.finish)
+    return Alone(service, lambda: Watched(lambda: iter(()), lambda: None), writer=writer, finish=keeper.finish)
 
 
 def _announce(config: RocketConfig, then: Callable[[], None]) -> None:
