@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bmqctl.common.regular import open_buffered, open_unbuffered
 from bmqctl.pipeline.rocketmq.anchors import anchor, queues_of
 from bmqctl.pipeline.source.partitions import find_stores
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import open_buffered, open_unbuffered
 from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, LogFile, log_files, open_store, store_of
 from bmqctl.stores.rocketmq.read.queues import count_gone
 from bmqctl.stores.rocketmq.read.records import FRONT_BYTES

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from bmqctl.common.regular import open_buffered
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog
 from bmqctl.pipeline.rocketmq.tables import batch_of_rows
 from bmqctl.pipeline.source.arrays import micros_of_ms
@@ -21,7 +22,6 @@ from bmqctl.pipeline.source.options import Table
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.rocketmq.read.files import OFFSET_MAX, QueueFiles, StoreFiles
 from bmqctl.stores.rocketmq.read.losses import LoggedQueues, find_losses
 from bmqctl.stores.rocketmq.read.queues import QueueFigures, entry_at, read_queues, stored_ms_at

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from pyspark.sql.datasource import Filter, InputPartition
 
+from bmqctl.common.regular import next_data
 from bmqctl.pipeline.rocketmq.bounds import LogBounds, log_bounds_of
 from bmqctl.pipeline.rocketmq.brokers import Broker, ReplicaLog, find_brokers
 from bmqctl.pipeline.rocketmq.walk import RangeScan
 from bmqctl.pipeline.source.options import ReadOptions, Table
 from bmqctl.pipeline.source.stores import StoreError
-from bmqctl.stores.blazingmq.read.regular import next_data
 from bmqctl.stores.blazingmq.read.times import CLOCK_SLACK_S
 from bmqctl.stores.rocketmq.read.files import OFFSET_MAX
 from bmqctl.stores.rocketmq.read.scan import LogScan

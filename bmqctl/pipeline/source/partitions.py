@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.common.regular import open_buffered
 from bmqctl.pipeline.source.options import FileSets
 from bmqctl.pipeline.source.stores import StoreError
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import companions, is_finished, missing_journals
 from bmqctl.stores.blazingmq.read.losses import lose_hidden, lose_qlist, lose_sizes, sizes_stated
-from bmqctl.stores.blazingmq.read.regular import open_buffered
 from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import guid_numbers, sound_kinds
 from formats.bmq.disk.files import (

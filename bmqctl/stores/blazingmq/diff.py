@@ -18,6 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from bmqctl.common.regular import open_buffered
 from bmqctl.stores.blazingmq.read.files import (
     FileKind,
     NotAStoreFile,
@@ -26,7 +27,6 @@ from bmqctl.stores.blazingmq.read.files import (
     read_written,
     recovery_sets,
 )
-from bmqctl.stores.blazingmq.read.regular import open_buffered
 from formats.bmq.disk.files import (
     HEADERS_SIZE_MAX,
     JOURNAL_RECORD_SIZE,

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.common.regular import next_data, read_into
 from bmqctl.stores.blazingmq.read.columns import Row
-from bmqctl.stores.blazingmq.read.regular import next_data, read_into
 from bmqctl.stores.rocketmq.dump.rows import rows_of
 from bmqctl.stores.rocketmq.read.files import LogFile
 from bmqctl.stores.rocketmq.read.records import LogRecords

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from bmqctl.client.address import BadAddress, parse_address
-from bmqctl.stores.blazingmq.read.regular import open_buffered
+from bmqctl.common.regular import open_buffered
 from bmqctl.systems.checking.verdict import Measured, Measurement
 from broker.shell.connections.certificates import end_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from bmqctl.stores.blazingmq.read.regular import open_unbuffered
+from bmqctl.common.regular import open_unbuffered
 from formats.bmq.codes import PUT_EVENT_SIZE_MAX
 from formats.bmq.disk.data import DATA_HEADER, DataHeader, DataRecord, parse_data_record
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, FileType, open_file

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from bmqctl.stores.blazingmq.read.regular import next_data, open_buffered
+from bmqctl.common.regular import next_data, open_buffered
 from formats.bmq.disk.files import (
     FILE_HEADER,
     HEADERS_SIZE_MAX,

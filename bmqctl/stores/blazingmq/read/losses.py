@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from bmqctl.common.regular import regular_size
 from bmqctl.stores.blazingmq.read.account import Account
 from bmqctl.stores.blazingmq.read.files import companions, find_files, missing_journals, read_written, recovery_sets
-from bmqctl.stores.blazingmq.read.regular import regular_size
 from bmqctl.stores.blazingmq.read.scan import JournalScan
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import JOURNAL_RECORD_SIZE, FileSet, FileType, initial_bytes, open_file

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.blazingmq.read.regular import data_end, next_data, open_unbuffered, read_into
+from bmqctl.common.regular import data_end, next_data, open_unbuffered, read_into
 from bmqctl.stores.blazingmq.read.settling import settling
 from formats.bmq.disk.columns import sound_kinds
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileType, OpenedFile, open_file

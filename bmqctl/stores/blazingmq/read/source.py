@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
+from bmqctl.common.regular import data_end, open_descriptor, read_into
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import data_end, open_descriptor, read_into
 
 __all__ = ["FileSource"]
 

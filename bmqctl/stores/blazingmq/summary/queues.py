@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from bmqctl.common.regular import open_buffered
 from bmqctl.stores.blazingmq.read.files import (
     FileKind,
     NotAStoreFile,
@@ -16,7 +17,6 @@ from bmqctl.stores.blazingmq.read.files import (
     read_written,
     recovery_sets,
 )
-from bmqctl.stores.blazingmq.read.regular import open_buffered
 from formats.bmq.disk.files import HEADERS_SIZE_MAX, JOURNAL_RECORD_SIZE, FileSet, FileType, open_file
 from formats.bmq.disk.journal import scan
 from formats.bmq.disk.ledger import parse_ledger_file_name

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bmqctl.stores.blazingmq.read.regular import next_data, read_into
+from bmqctl.common.regular import next_data, read_into
 from bmqctl.stores.rocketmq.faults import fault
 from bmqctl.stores.rocketmq.read.files import QueueFiles, RowFile
 from bmqctl.stores.rocketmq.read.records import Numbers

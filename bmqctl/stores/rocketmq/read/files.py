@@ -10,8 +10,8 @@ import stat
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bmqctl.common.regular import open_buffered
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import open_buffered
 from formats.errors import FormatError
 from formats.rocketmq.files.names import offset_of_name
 from formats.rocketmq.numbers import INT_MAX, read_digits

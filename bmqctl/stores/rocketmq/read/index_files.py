@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bmqctl.stores.blazingmq.read.regular import next_data, open_descriptor, read_into
+from bmqctl.common.regular import next_data, open_descriptor, read_into
 from formats.rocketmq.files.index_sizes import DEFAULT_LAYOUT, IndexBytes, IndexLayout, most_common_layout
 
 __all__ = ["DEFAULT_LAYOUT", "IndexLayout", "OpenIndexFile", "find_layout", "opened"]

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from bmqctl.common.regular import read_into
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.regular import read_into
 from bmqctl.stores.rocketmq.check.entries import QueueEntries
 from bmqctl.stores.rocketmq.read.files import ABORT, QUEUE_FOLDER, LogFile, QueueFiles, StoreFiles, log_files
 from bmqctl.stores.rocketmq.read.losses import LogLosses

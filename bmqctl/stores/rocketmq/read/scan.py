@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from bmqctl.common.regular import next_data, read_into
 from bmqctl.stores.blazingmq.read.account import Account
-from bmqctl.stores.blazingmq.read.regular import next_data, read_into
 from bmqctl.stores.rocketmq.read.files import LogFile
 from bmqctl.stores.rocketmq.read.records import FRONT_BYTES, RECORD_BYTES_MAX, LogRecords, Scratch, Search, search
 from formats.rocketmq.files.record import BLANK_BYTES_MIN, FRONTS, HEAD_BYTES, RECORD_FRONT, Magic

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
-from bmqctl.stores.blazingmq.read.regular import next_data, read_into
+from bmqctl.common.regular import next_data, read_into
 from bmqctl.stores.rocketmq.build_files import IndexWriter, QueueWriter, StoreSizes
 from bmqctl.stores.rocketmq.read.derived import QueueKeys, Rows, read_columns
 from bmqctl.stores.rocketmq.read.files import StoreFiles, log_files

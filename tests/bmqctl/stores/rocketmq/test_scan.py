@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bmqctl.common.regular import read_into
 from bmqctl.stores.blazingmq.read.files import NotAStoreFile
-from bmqctl.stores.blazingmq.read.regular import read_into
 from bmqctl.stores.rocketmq.read import scan as scan_module
 from bmqctl.stores.rocketmq.read.files import log_files, open_store
 from bmqctl.stores.rocketmq.read.records import LogRecords, search

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bmqctl.stores.blazingmq.read.regular import data_end, next_data, read_into
+from bmqctl.common.regular import data_end, next_data, read_into
 
 BLOCK = 1 << 16
 
