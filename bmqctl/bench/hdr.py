@@ -72,6 +72,7 @@ class Interval(NamedTuple):
 
 
 def log_lines(intervals: Iterable[Interval], start_s: float, comment: str) -> Iterator[str]:
+    """Yield the lines of an interval log that begins at `start_s`, in seconds since 1970."""
     yield f"#[{comment}]"
     yield "#[Histogram log format version 1.3]"
     moment = datetime.fromtimestamp(start_s, UTC)

@@ -240,6 +240,7 @@ class Seat:
 
     @property
     def enough(self) -> bool:
+        """Return True if producers must post no more."""
         return self.board.phase >= Phase.ENOUGH
 
     @property

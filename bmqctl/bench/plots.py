@@ -43,6 +43,7 @@ def _ticks(highest: float) -> list[tuple[float, str]]:
 
 
 def _over_time(curve: Curve) -> tuple[list[float], list[float]]:
+    """Return the middle of each second and the 99th percentile of its latencies, in ms."""
     times = [start + 0.5 for start, _ in curve.seconds]
     return times, [histogram.percentile(99) / 1e6 for _, histogram in curve.seconds]
 

@@ -55,6 +55,7 @@ class Intervals:
             yield second, Histogram.of(self._seconds[second])
 
     def since(self, start_ns: int) -> list[tuple[float, Histogram]]:
+        """Return the histograms with the start of each second, in seconds after `start_ns`."""
         return [((second * SECOND_NS - start_ns) / SECOND_NS, histogram) for second, histogram in self]
 
 

@@ -251,6 +251,7 @@ class Queue:
         self._owed.add(guid)
 
     def begin_processing(self, message: Message) -> Span | None:
+        """Begin the span of a message's processing; None without tracing."""
         if self._session.spans is None:
             return None
         properties: Mapping[str, object] = {}

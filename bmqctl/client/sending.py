@@ -44,6 +44,7 @@ class Posted:
 
     @property
     def ack(self) -> Ack | None:
+        """The answer, whichever it is; None while there is none."""
         self._is_observed = True
         return self._ack
 
@@ -62,6 +63,7 @@ class Posted:
         return self._ack
 
     def answered(self, ack: Ack) -> None:
+        """Take the answer; called by the session."""
         self._ack = ack
         if self._event is not None:
             self._event.set()
@@ -121,6 +123,7 @@ class Batch:
             left -= 1
 
     def answered(self, ack: Ack) -> None:
+        """Take an answer; called by the session."""
         if ack.status is AckStatus.SUCCESS:
             self.acked += 1
         else:

@@ -61,6 +61,7 @@ class TracedPost(Generic[A]):
         self._read = read
 
     def answered(self, answer: A) -> None:
+        """Take the answer; called by the session."""
         message_id, refusal = self._read(answer)
         self._span.end(message_id, refusal)
         self._receiver.answered(answer)

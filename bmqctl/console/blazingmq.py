@@ -147,6 +147,7 @@ class BlazingmqCluster:
         return Seen(blazingmq_map(found.views), found.sample)
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:
+        """Answer a question. Raises `ClusterFault`."""
         with _for_people():
             match question:
                 case "detail":
@@ -171,6 +172,7 @@ class BlazingmqCluster:
         raise ClusterFault(f"BlazingMQ has no action {action[:40]}")
 
     def act(self, action: str, words: Words) -> str:
+        """Carry out an action. Raises `ClusterFault`."""
         with _for_people():
             match action:
                 case "purge":

@@ -67,6 +67,7 @@ def _text(payload: bytes) -> str | None:
 
 
 def _json(text: str) -> Any:
+    """Parse an object or a list of JSON; return None for anything else, or if it cannot be written again."""
     try:
         found = json.loads(text)
         json.dumps(found)

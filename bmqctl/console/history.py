@@ -64,6 +64,7 @@ class SampleHistory:
                 del self._series[key]
 
     def points(self, name: str, part: str = "") -> Points:
+        """Return the columns of a row and their times; None for unknown values."""
         series = self._series.get((name, part))
         if series is None:
             return {"at": [], **{column: [] for column in _COLUMNS}}

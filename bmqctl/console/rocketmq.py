@@ -72,6 +72,7 @@ class RocketmqCluster:
         return Seen(rocketmq_map(found.view), found.sample)
 
     def ask(self, question: str, words: Words) -> dict[str, Any]:
+        """Answer a question. Raises `ClusterFault`."""
         topic = name_of(words["name"])
         with _for_people():
             match question:
@@ -93,6 +94,7 @@ class RocketmqCluster:
         return _plan_of(wanted, moves)
 
     def act(self, action: str, words: Words) -> str:
+        """Carry out an action. Raises `ClusterFault`."""
         wanted = _seek_of(action, words)
         with _for_people():
             done_at = trio.run(seek, self._nameservers, wanted, self._asker)

@@ -38,6 +38,7 @@ class MetricLabels:
         return len(self._texts)
 
     def add(self, text: str) -> None:
+        """Add the labels of another value. There must be no pieces yet."""
         self._texts.append(text)
 
     def templates(self) -> Iterator[tuple[int, bytes]]:

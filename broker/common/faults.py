@@ -99,6 +99,7 @@ class Faults:
         self._tell(f"{what} failed because of a fault of this broker", error)
 
     def next_failed(self) -> Failing | None:
+        """Return the next session to end; None if there is none left."""
         for session in self.failed:
             del self.failed[session]
             return session

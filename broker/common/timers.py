@@ -24,6 +24,7 @@ class Timers:
 
     @property
     def next_ms(self) -> int | None:
+        """Due time of the next action; None if there is none."""
         return self._heap[0][0] if self._heap else None
 
     def at(self, ms: int, action: Callable[[], None]) -> None:

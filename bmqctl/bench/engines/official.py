@@ -119,6 +119,7 @@ class _Producer:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     producer = _Producer(plan, seat)
     producer.link.open(seat)
     producer.pacer.run()
@@ -136,6 +137,7 @@ def _on_message(tally: ConsumerTally, seat: Seat, message: blazingmq.Message, ha
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     tally = ConsumerTally(plan.run, plan.source(seat.index))
     link = _Link(plan, threading.Event(), partial(_on_message, tally, seat))
     link.open(seat)

@@ -83,6 +83,7 @@ def _run_all(
 
 
 def produce(plan: Plan, seats: Sequence[Seat]) -> tuple[list[ProducerTally], str | None]:
+    """Run producers to their end. Raises `CannotStart` if one never began."""
     return _run_all(seats, lambda seat: _produce(plan, seat))
 
 
@@ -122,6 +123,7 @@ async def _produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seats: Sequence[Seat]) -> tuple[list[ConsumerTally], str | None]:
+    """Run consumers until the coordinator stops the run. Raises `CannotStart` if one never began."""
     return _run_all(seats, lambda seat: _consume(plan, seat))
 
 

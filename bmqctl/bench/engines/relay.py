@@ -37,6 +37,7 @@ def _connect(plan: Plan, seat: Seat, role: bytes) -> socket.socket:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, PRODUCER)
     tail = bytes(frame_size(plan.size) - plan.size)
     out = bytearray()
@@ -77,6 +78,7 @@ def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     link = _connect(plan, seat, CONSUMER)
     frame = frame_size(plan.size)
     tally = ConsumerTally(plan.run, plan.source(seat.index))

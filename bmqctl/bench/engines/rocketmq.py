@@ -148,6 +148,7 @@ class _Producing:
         self.pacer.answered()
 
     async def run(self) -> None:
+        """Send until the schedule is over. Raises `LinkLost`."""
         links = {target.link for target in self._targets}
 
         async def watch(link: RemotingLink) -> None:
@@ -165,6 +166,7 @@ class _Producing:
 
 
 def produce(plan: Plan, seat: Seat) -> tuple[ProducerTally, str | None]:
+    """Run one producer to its end. Raises `CannotStart` if it never began."""
     producing = _Producing(plan, seat)
     fault = trio.run(_start, plan, seat, producing.prepare, producing.run)
     return producing.pacer.tally, fault
@@ -188,6 +190,7 @@ class _Consuming:
             self._pullers.append(puller)
 
     async def run(self) -> None:
+        """Pull until the run is stopped. Raises `LinkLost` and the like."""
         fault: Exception | None = None
         async with trio.open_nursery() as nursery:
 
@@ -230,6 +233,7 @@ PULLED_MAX = 1024
 
 
 def consume(plan: Plan, seat: Seat) -> tuple[ConsumerTally, str | None]:
+    """Run one consumer until the coordinator stops the run. Raises `CannotStart` if it never began."""
     consuming = _Consuming(plan, seat)
     fault = trio.run(_start, plan, seat, consuming.prepare, consuming.run)
     return consuming.tally, fault

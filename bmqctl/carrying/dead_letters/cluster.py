@@ -243,6 +243,7 @@ class Letters:
         return next((each for each in queues if each.broker_name == letter.broker), queues[0])
 
     async def _send(self, queue: Queue, topic: str, message: BatchMessage | CompressedMessage) -> None:
+        """Have a broker store a message. Raises one of `FAULTS`."""
         sender = self._senders.setdefault(topic, Sender(_NAME, topic))
         link = await self._client.link_to(queue.address)
         fields, body = sender.encoded(queue.queue_id, time.time_ns() // 1_000_000, message)

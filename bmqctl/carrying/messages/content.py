@@ -71,6 +71,7 @@ class Outgoing(NamedTuple):
 
 
 def read_message(line: bytes) -> Outgoing:
+    """Read a line of JSON. Raises `BadInput`."""
     found = _parsed(line)
     if not isinstance(found, dict):
         raise BadInput("expected a JSON object")
@@ -95,6 +96,7 @@ def read_message(line: bytes) -> Outgoing:
 
 
 def property_of(name: str, value: object) -> Property:
+    """Make a property of a value of JSON. Raises `BadInput`."""
     kind = _PLAIN.get(type(value))
     if kind is not None:
         return Property(name, kind, value)  # type: ignore[arg-type] # its type is one of the keys

@@ -109,6 +109,7 @@ async def post(
     source: Source,
     on_progress: Callable[[int], None],
 ) -> Account:
+    """Post the messages of a source. Raises `CannotBegin`."""
     run = Run(options, on_progress)
     async with open_nursery() as nursery:
         nursery.start_soon(run.watch_signals)

@@ -65,6 +65,7 @@ class Received(NamedTuple):
 
 
 def of_queue(message: Message) -> Received:
+    """Decode a message of BlazingMQ. Raises `UnreadableMessage`."""
     name = format_guid(message.guid)
     try:
         return Received(name, {"guid": name}, message.payload, message.typed_properties)
@@ -73,6 +74,7 @@ def of_queue(message: Message) -> Received:
 
 
 def of_topic(message: Content) -> Received:
+    """Decode a message of RocketMQ. Raises `UnreadableMessage`."""
     where = f"message {message.offset} of queue {message.queue_id} of {message.broker}"
     try:
         name = message.message_id
@@ -123,6 +125,7 @@ def text_form(decode: Decode | None, is_placed: bool = False) -> Form:
 
 
 def decoded(message: Received, decode: Decode) -> object:
+    """Decode a payload. Raises `Undecodable`."""
     try:
         return decode(message.payload)
     except BadPayload as fault:

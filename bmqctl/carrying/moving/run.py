@@ -155,6 +155,7 @@ async def _report(bridge: Bridge, on_progress: Callable[[int], None]) -> None:
 
 
 async def _make(source: At, destination: At, options: CarryOptions, tell: Tell) -> Bridge:
+    """Make the bridge. Raises `CannotBegin`."""
     flow = FlowOptions(
         window=options.window,
         batch_messages=options.batch,

@@ -12,6 +12,7 @@ __all__ = ["security_of"]
 
 
 def security_of(reach: Reach) -> Security:
+    """Return the security of connections to RocketMQ. Raises `CannotBegin`."""
     keys, authority = access_keys(reach), check_authority(reach.authority)
     return Security(
         None if authority is None else ssl.create_default_context(cafile=authority),

@@ -151,6 +151,7 @@ class StoredSource:
                 await self._trying.failed(words_of(fault))
 
     async def _read_all(self, client: Client, parts: Sequence[Part], bridge: Bridge) -> None:
+        """Read all queues at the same time. Raises one of `FAULTS`."""
         queues = await client.queues(self._end.topic, Permission.READ)
         addresses = {Place(self._end.topic, each.broker_name, each.queue_id): each.address for each in queues}
         faults: list[Exception] = []

@@ -144,6 +144,7 @@ _FIELDS = {Role.CONFIRMED: "confirmed", Role.AUTOMATIC: "automatic", Role.PURGED
 
 
 def _did(messages: NDArray[Any], app: int | None, role: Role, beyond: Beyond) -> NDArray[np.bool_]:
+    """Mark the messages that have the app in `role`; none if `app` is None, for an app without records."""
     if app is None:
         return np.zeros(len(messages), np.bool_)
     if app < BITS:
@@ -174,6 +175,7 @@ class Selection:
     matches: Matches | None = None
 
     def filters(self) -> Filters:
+        """Return the part that a journal's filters can decide. Raises `BadFilter` if times contradict each other."""
         return Filters(
             types=frozenset({RecordType.MESSAGE}),
             queues=self.queues,

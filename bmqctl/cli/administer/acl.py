@@ -68,6 +68,7 @@ class Right:
     ] = None
 
     def fields(self) -> dict[str, object]:
+        """Return the fields of the right; None for what is not given."""
         return {
             "actions": [each.value for each in self.acts] if self.acts else None,
             "decision": None if self.denied is None else "Deny" if self.denied else "Allow",

@@ -86,6 +86,7 @@ def with_lost(columns: list[Column], lost: int) -> list[Column]:
 
 
 def shown_ms(ms: int | None) -> str | None:
+    """A time as text; None if there is none."""
     return None if ms is None else time_text(ms)
 
 

@@ -168,6 +168,7 @@ class Requests:
         self._ask(Disconnect(), _Purpose.DISCONNECT, None, now_ns)
 
     def writer(self, queue_id: int) -> QueueHandle | None:
+        """Return the queue that this session posts to with `queue_id`, or None."""
         return next((queue for queue in self._queues if queue.queue_id == queue_id and queue.write), None)
 
     # Input from the broker and the clock

@@ -43,6 +43,7 @@ class Heartbeats:
 
     @property
     def due_ns(self) -> int | None:
+        """Time of the next check; None if there is none."""
         return self._next_ns if self._interval_ns else None
 
     def check(self, now_ns: int) -> Check:

@@ -240,6 +240,7 @@ class Machine:
 
     @property
     def deadline_ns(self) -> int | None:
+        """Time at which `tick` is due, or None if nothing is due yet."""
         if self.state is Session.NEGOTIATING:
             return self._negotiation_deadline_ns
         if self.state not in _LIVING:

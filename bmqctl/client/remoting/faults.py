@@ -33,6 +33,7 @@ def code_name(code: int) -> str:
 
 
 def check_answer(what: str, answer: Frame) -> None:
+    """Raise `RequestRefused` unless an answer is success."""
     if answer.code != ResponseCode.SUCCESS:
         raise RequestRefused(what, answer)
 

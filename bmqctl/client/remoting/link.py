@@ -100,6 +100,7 @@ class RemotingLink:
         return answer
 
     def notify(self, code: int, fields: Mapping[str, str] | None, body: Buffer = b"") -> None:
+        """Send a one-way request. Raises `LinkLost` if the connection is over."""
         self.check()
         if self._keys is not None:
             fields = _signed(fields, body, self._keys)

@@ -463,6 +463,7 @@ class Consumer:
             log.info("%s: offset %d is not committed: %s", self, offset, words_of(fault))
 
     async def _send_back(self, message: Message, delay_level: int) -> None:
+        """Send a message back to its broker. Raises one of `FAULTS`."""
         if not message.lane.is_lost:
             record, place = message.record, message.lane.place
             header = ConsumerSendMessageBackRequest(

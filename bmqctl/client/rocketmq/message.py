@@ -77,6 +77,7 @@ class Content:
 
     @property
     def tag(self) -> str | None:
+        """The tag; None without one."""
         return self._all.get("TAGS")
 
     @property
@@ -91,6 +92,7 @@ class Content:
 
     @property
     def priority(self) -> int | None:
+        """The priority; None without one."""
         return priority_of(self._all)
 
     @property

@@ -77,6 +77,7 @@ class Posted:
 
     @property
     def answer(self) -> Sent | PostFailed | None:
+        """The answer, whichever it is; None while there is none."""
         self._is_observed = True
         return self._answer
 
@@ -95,6 +96,7 @@ class Posted:
         return self._answer
 
     def answered(self, answer: Sent | PostFailed) -> None:
+        """Take the answer; called by the producer."""
         self._answer = answer
         if self._event is not None:
             self._event.set()
@@ -134,6 +136,7 @@ class Batch:
         return message_id
 
     def answered(self, answer: Sent | PostFailed) -> None:
+        """Take an answer; called by the producer."""
         if isinstance(answer, PostFailed):
             self.failures.append(answer)
         else:

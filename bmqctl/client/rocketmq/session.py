@@ -269,6 +269,7 @@ class Session:
             raise ValueError(f"the session is in group {group} already: a second member needs a session of its own")
 
     async def _join(self, group: str, consumer: Consumer | SimpleConsumer) -> None:
+        """Join a group. Raises `RequestRefused`."""
         self._joining.add(group)
         try:
             await consumer.begin()

@@ -226,6 +226,7 @@ class SimpleConsumer:
         return []
 
     async def _brokers(self) -> list[tuple[str, str]]:
+        """The brokers that have queues of the topic, and their addresses. Raises `RequestRefused`."""
         route = self._cluster.known_route(self.topic)
         if self._is_stale or not route.readable:
             try:
@@ -282,6 +283,7 @@ class SimpleConsumer:
     # The fate of messages
 
     async def acknowledge(self, message: HiddenMessage) -> None:
+        """Confirm a message; called by it."""
         self._check(message)
         try:
             await self._acknowledge(message)
@@ -289,6 +291,7 @@ class SimpleConsumer:
             raise RequestRefused(f"{self}: {words_of(fault)}") from None
 
     async def hide(self, message: HiddenMessage, milliseconds: int) -> None:
+        """Hide a message for another time; called by it."""
         self._check(message)
         receipt = message.receipt
         asked_at = anyio.current_time()

@@ -48,6 +48,7 @@ class Wanted(NamedTuple):
 
 
 def make_decoder(wanted: Wanted) -> Decode:
+    """Make a decoder of payloads. Raises `CannotDecode`."""
     if wanted.schema is not None and wanted.format is not Format.AVRO:
         raise CannotDecode(f"--schema is for --decode avro, not {wanted.format}")
     has_type = wanted.descriptor is not None, wanted.message is not None

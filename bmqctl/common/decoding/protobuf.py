@@ -22,6 +22,7 @@ class MessageType(NamedTuple):
     make: type[Message]
 
     def parse(self, payload: bytes) -> Message:
+        """Parse a message. Raises `ValueError`."""
         message = self.make()
         try:
             message.ParseFromString(payload)

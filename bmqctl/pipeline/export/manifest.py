@@ -107,6 +107,7 @@ class Manifest:
     brokers: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
+        """Convert to JSON; totals of each table are included for people who read the manifest."""
         content = asdict(self)
         content["positions"] = {partition: number._asdict() for partition, number in self.positions.items()}
         for name, table in self.tables.items():

@@ -56,6 +56,7 @@ class Output(NamedTuple):
         return name
 
     def read(self, name: str) -> bytes | None:
+        """Read a whole small file; None if it does not exist."""
         try:
             with self.files.open_input_stream(self.path(name)) as stream:
                 content: bytes = stream.read()

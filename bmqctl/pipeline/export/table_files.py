@@ -190,6 +190,7 @@ class TableFile:
             self._flush()
 
     def close(self) -> tuple[int, str]:
+        """Close the file; return its size in bytes and its SHA-256."""
         self._flush()
         self._encoder.close()
         self._sink.close()

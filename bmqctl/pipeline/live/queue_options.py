@@ -103,6 +103,7 @@ class PostOptions:
 
 
 def check_uri(uri: str) -> str:
+    """Return `uri`. Raises BadOption if it is not a queue's URI."""
     try:
         parse_uri(uri)
     except FormatError as error:

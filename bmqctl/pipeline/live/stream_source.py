@@ -156,6 +156,7 @@ def _content(received: Received) -> tuple[Any, bytes | None, str | None]:
 
 
 def _columns(schema: StructType) -> list[str]:
+    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
     known = {field.name: field.dataType for field in from_arrow_schema(MESSAGE_SCHEMA)}
     for field in schema:
         if field.name not in known:

@@ -102,6 +102,7 @@ def is_topic(options: Mapping[str, str]) -> bool:
 
 
 def check_topic(name: str) -> str:
+    """Return `name`. Raises BadOption if it is not a valid name of a topic."""
     if not is_topic_name(name):
         raise BadOption(f"topic: {name}: a topic has up to 127 of a-z, A-Z, 0-9, %, |, _ and -")
     return name

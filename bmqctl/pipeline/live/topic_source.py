@@ -202,6 +202,7 @@ def _content(record: Record) -> _Content:
 
 
 def _columns(schema: StructType) -> list[str]:
+    """Return the requested columns of a stream. Raises BadOption for an impossible one."""
     known = {field.name: field.dataType for field in from_arrow_schema(TOPIC_SCHEMA)}
     for field in schema:
         if field.name not in known:

@@ -74,6 +74,7 @@ def _is_of(found: LogRecords, queue: QueueFiles, index: int) -> bool:
 
 
 def _entry(queue: QueueFiles, index: int) -> ConsumeQueueEntry | None:
+    """Return an entry of a queue; None if it was not written, or is not available."""
     at = index * _ENTRY_BYTES
     for file in queue.files:
         if file.begin <= at < file.end:

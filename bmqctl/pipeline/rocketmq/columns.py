@@ -97,6 +97,7 @@ class _Made:
         return pa.repeat(texts[0], len(self.records)) if len(texts) == 1 else texts.take(self.topics.indices)
 
     def host_numbers(self, name: str) -> NDArray[np.uint64] | None:
+        """Return packed hosts as numbers; None if some are of IPv6."""
         if (self.records.flags & _HOST_V6).any():
             return None
         packed = np.ascontiguousarray(self.records.fronts[name])

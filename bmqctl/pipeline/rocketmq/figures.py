@@ -148,6 +148,7 @@ def _group_rows(broker: Broker, queues: dict[Place, _Queue]) -> Iterator[Row]:
 
 
 def _offsets(data: bytes) -> ConsumerOffsets:
+    """Return the offsets of all groups by queue. Raises FormatError."""
     found = CONSUMER_OFFSETS.read(data)
     for name, progress in found.offset_table.items():
         for queue_id in progress:
@@ -157,6 +158,7 @@ def _offsets(data: bytes) -> ConsumerOffsets:
 
 
 def _stored(queue: _Queue, offset: int) -> int | None:
+    """Return the time at which a message of a queue was stored; None if it is not available."""
     place = None if queue.files is None else entry_at(queue.files, offset)
     return None if place is None else micros_of_ms(stored_ms_at(queue.log.files, *place))
 

@@ -93,6 +93,7 @@ def plan_log(options: ReadOptions, filters: Sequence[Filter] = ()) -> list[Input
 
 
 def log_extents(options: ReadOptions) -> list[LogExtent]:
+    """Return the extent of each broker's log. Raises StoreError."""
     found = []
     for broker in find_brokers(options.paths):
         log = broker.logs[0]

@@ -152,6 +152,7 @@ class PartitionExtent(NamedTuple):
 
 
 def plan_partitions(options: ReadOptions) -> list[PartitionExtent]:
+    """Return the extent of each partition to read. Raises StoreError."""
     store = open_store(options)
     extents = []
     for partition in store.partitions:
@@ -262,6 +263,7 @@ def _wanted(whole: Part, segments: list[Segment], bounds: Bounds) -> Iterator[Pa
 
 
 def _time_at(whole: Part, segment: Segment, end: int) -> int | None:
+    """Return the time of a segment's first or last record; None if it is not sound."""
     place = segment.place + (segment.records - 1 if end else 0)
     for chunk in scan_segments(whole.journals, (segment._replace(place=place, records=1),)):
         if sound_kinds(chunk.records)[0]:

@@ -103,6 +103,7 @@ def select(chunk: Chunk, kinds: NDArray[Any], names: Names, bounds: Bounds, *, b
 
 
 def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
+    """Return the keys of the queues in `bounds`; None for all queues."""
     if bounds.queue_uris is None and bounds.queue_keys is None:
         return None
     keys = {key for key, uri in names.uris.items() if bounds.queue_uris is None or uri in bounds.queue_uris}
@@ -113,6 +114,7 @@ def _queue_keys(names: Names, bounds: Bounds) -> NDArray[Any] | None:
 
 
 def offsets_of(part: Part, positions: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return, for records at `positions`, the journal (its index in the part) and the offset in it, in bytes."""
     begins = np.array([segment.position for segment in part.segments])
     at = np.searchsorted(begins, positions, "right") - 1
     journal = np.array([segment.journal for segment in part.segments])[at]

@@ -292,6 +292,7 @@ class QueueEnd(BlazingEnd):
         return QueueReplay(self, reach)
 
     def causes(self, reach: Reach) -> list[Cause]:
+        """Ask why messages wait. Raises `CannotBegin`."""
         from bmqctl.systems.explaining.blazingmq import explain
 
         return explain(self, reach)
@@ -364,6 +365,7 @@ def _keeping(carriage: Carriage) -> Keeping:
 
 
 def _credentials(reach: Reach) -> Credentials | None:
+    """Make the credentials for a broker. Raises `CannotBegin`."""
     if reach.mechanism is not None:
         return Credentials(reach.mechanism, reach.data.encode(errors="surrogateescape"))
     if reach.data:

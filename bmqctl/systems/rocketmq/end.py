@@ -247,11 +247,13 @@ class TopicEnd(RocketEnd):
             yield session
 
     def replay(self, reach: Reach) -> TopicReplay:
+        """Make the destination of a replay. Raises `CannotBegin`."""
         from bmqctl.carrying.replay.send import TopicReplay
 
         return TopicReplay(self, reach)
 
     def causes(self, reach: Reach) -> list[Cause]:
+        """Ask why messages of the group wait. Raises `CannotBegin`."""
         from bmqctl.systems.explaining.rocketmq import explain
 
         return explain(self, reach)

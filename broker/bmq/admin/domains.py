@@ -97,6 +97,7 @@ def active_queue(context: CommandContext, domain_name: str, queue_name: str) -> 
 
 
 def _known_queue(context: CommandContext, domain_name: str, queue_name: str) -> Queue:
+    """Return a queue of this node, opened or stored. Raises `Failed` if there is none."""
     domain = find_domain(context, domain_name)
     queue = context.node.queues.get(queue_uri(domain, queue_name))
     if queue is None:
@@ -261,6 +262,7 @@ def reconfigure(context: CommandContext, name: str) -> Success:
 
 
 def clear_cache(context: CommandContext, name: str | None) -> Success:
+    """Drop cached resolutions of one domain, or of all (None)."""
     if not context.environment.forget_domain(name):
         raise Failed(f"Domain '{name}' doesn't exist")
     return Success()

@@ -107,6 +107,7 @@ def _one_of(expected: list[str]) -> str:
 
 
 def _tail(syntax: _Syntax, words: list[str]) -> list[str | None]:
+    """Return the arguments at the end, None for each omitted one."""
     usage = syntax.row.words
     left_out = len(syntax.tail) - len(words)
     if left_out < 0:

@@ -401,6 +401,7 @@ class Election:
         self._timers.at(self._now.ms + period_ms, happen)
 
     def _send(self, node_id: int | None, choice: object, term: int | None = None) -> None:
+        """Send to a node, or to all (None)."""
         message = ElectorMessage(term=self.term if term is None else term, choice=choice)  # type: ignore[arg-type]
         event = build_schema_event(ber.encode(message), EventType.ELECTOR)
         for target in self._links.other_ids if node_id is None else (node_id,):

@@ -163,6 +163,7 @@ class Metadata(StateExchange):
     # -- requests
 
     def set_quorum(self, quorum: int) -> None:
+        """Set the number of nodes that must agree."""
         self.replicated.set_quorum(quorum)
         if self.fsm_state is State.LDR_HEALING_STG1:
             self._check_quorum(Event.FOL_LSN_RSPN, NOBODY)
@@ -181,6 +182,7 @@ class Metadata(StateExchange):
     # -- events
 
     def leader_changed(self, leader_id: int | None, term: int) -> None:
+        """Handle the end of an election, or the loss of the leader (None)."""
         if (leader_id, term) == (self.leader_id, self.term) and self.fsm_state is not State.UNKNOWN:
             return
         self._lose_leader()

@@ -268,6 +268,7 @@ def _number(sequence: LeaderMessageSequence) -> LedgerNumber:
 
 
 def _number_of(choice: object) -> LedgerNumber | None:
+    """Return the number in a record's message; None if it has none."""
     if isinstance(choice, LeaderAdvisoryAck):
         return _number(choice.sequence_number_acked)
     if isinstance(choice, (LeaderAdvisoryCommit, *ADVISORIES)):

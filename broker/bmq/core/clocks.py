@@ -77,6 +77,7 @@ class Clocks:
         return any(abs(own_ms - other_ms) <= TOLERANCE_S * 1000 for other_ms in self._others_ms.values())
 
     def look(self) -> None:
+        """Detect that the clock was set; to be called once a second."""
         was_ms, self._own_ms = self._own_ms, self._distance_ms(self._now.wall_s)
         moved_s = (self._own_ms - was_ms) // 1000
         if abs(moved_s) > TOLERANCE_S:

@@ -159,6 +159,7 @@ class History:
             self._chunks.append(GuidChunk(now_ms - age_ms, hashes))
 
     def expire(self, now_ms: int) -> None:
+        """Drop GUIDs older than the window; to be called periodically."""
         if self._data is not None and now_ms - self._chunks[-1].since_ms > self.window_ms // 8:
             self._close_chunk(now_ms)
         while self._chunks and self._chunks[0].data is not self._data:

@@ -162,6 +162,7 @@ class StateMonitor:
         self._repeat(observed, now_ms)
 
     def _repeat(self, observed: Observed, now_ms: int) -> None:
+        """Raise again the alarms that are due."""
         subjects = self._subjects
         failover = subjects["failover", 0]
         if failover.is_threshold_due(now_ms):

@@ -100,6 +100,7 @@ class QueueStatistics:
             self.answer_ms_max = ms
 
     def observe(self, messages: int, size: int) -> None:
+        """Observe the level; to be called before it falls."""
         if messages > self.messages_max:
             self.messages_max = messages
         if size > self.bytes_max:

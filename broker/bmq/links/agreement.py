@@ -53,6 +53,7 @@ def disagreement(own: str, theirs: str) -> str | None:
 
 
 def _definition(features: str) -> dict[str, str] | None:
+    """Read the settings in features; None if there are none."""
     for field in features.split(";"):
         name, _, values = field.partition(":")
         if name == FIELD:

@@ -458,6 +458,7 @@ class Member:
             log.warning("Cluster (%s): messages of strong consistency %s", self._node.identity.cluster_name, risk)
 
     def on_primary(self, partition_id: int, node_id: int | None, primary_lease_id: int) -> None:
+        """Handle a change of a partition's primary, which may be None."""
         self.partitions[partition_id].primary_changed(node_id, primary_lease_id)
         self.queues.primary_changed(partition_id, node_id, primary_lease_id)
         self._judge_health()

@@ -269,6 +269,7 @@ class Rollovers:
         return count > self._declined_at * (1 - FREED_PART_MIN / 2) > 0
 
     def _begin_slices(self, part_max: float, wanted: WantedRoom = _NOTHING_WANTED) -> None:
+        """Begin a rollover in slices. Raises `Full` if there is no disk for its files."""
         assert self.work is not None
         with self.change():
             try:

@@ -201,6 +201,7 @@ class Backlog(Mapping[bytes, Message]):
 
     @property
     def first_arrived_ms(self) -> int | None:
+        """The arrival of the oldest message; None if there is none."""
         entries = self.newest
         if self.older:
             part = self.older[0]

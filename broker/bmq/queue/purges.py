@@ -183,6 +183,7 @@ def _of_awaiting(queue: Queue, chunks: list[dict[bytes, Waiting]]) -> Iterator[M
 
 
 def _take_out(queue: Queue, container: Discarded) -> Iterator[Message | None]:
+    """Yield the messages of a container while emptying it; None for each other item."""
     if isinstance(container, Returning):
         yield from container
         return

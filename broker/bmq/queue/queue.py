@@ -194,6 +194,7 @@ class Queue:
 
     @property
     def attempts_max(self) -> int | None:
+        """Maximum number of deliveries of a message to an app; None for no limit."""
         return self._consumers.rejects.attempts_max
 
     @property
@@ -463,6 +464,7 @@ class Queue:
             self.deliver(stream.app)
 
     def snapshot(self) -> None:
+        """Take a snapshot of the statistics; to be called every `SNAPSHOT_MS`."""
         self.statistics.snapshot(len(self.messages), self.usage.bytes)
         for app in self.apps.values():
             app.statistics.snapshot(app.messages, app.bytes)

@@ -131,6 +131,7 @@ class Rejects:
 
     @property
     def attempts_max(self) -> int | None:
+        """Maximum number of deliveries of a message to an app; None for no limit."""
         return self._source.config.delivery_attempts_max or None
 
     def count(self, app: App, guid: bytes, attempts_max: int) -> int:

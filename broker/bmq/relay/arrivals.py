@@ -222,6 +222,7 @@ class Arrivals:
         return self.schemas.translate(UPSTREAM, wire_id)
 
     def _taken(self, push: Push) -> Message | None:
+        """Make a new message for a push, or None if its content is missing (see `_content`)."""
         content = self._content(push)
         if content is None:
             return None

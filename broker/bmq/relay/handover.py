@@ -100,6 +100,7 @@ def _posts(
 
 
 def _content(old: Queue, new: RelayQueue, message: Message) -> Content | None:
+    """Return the content of a message, to be posted again; None if its payload is corrupted."""
     data = bytes(old.log.read(message))
     if crc32c(data) != message.checksum:
         return None

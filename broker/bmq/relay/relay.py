@@ -390,6 +390,7 @@ class RelayQueue(Queue):
         options: Buffer = b"",
         waiting: tuple[MessagePoster, int, int] | None = None,
     ) -> Posted | None:
+        """Send a message up. Raises `Full` if too many are in flight already."""
         if len(messages) > 1:
             return None
         message = messages[0]

@@ -198,6 +198,7 @@ class ReplicationStream:
         return follower is not None and not follower.is_live and follower.at >= follower.healing_end
 
     def _look(self) -> None:
+        """Update `heals`: to be called when a follower comes or goes, or becomes live or not."""
         self.heals = not all(follower.is_live for follower in self.followers.values())
 
     @property
@@ -220,6 +221,7 @@ class ReplicationStream:
         return last_position(files)
 
     def forget(self, node_id: int) -> None:
+        """Remove a replica that is lost, or must start over."""
         self.followers.pop(node_id, None)
         self._look()
 

@@ -349,6 +349,7 @@ class Session:
         self.out.clear()
 
     def tick(self) -> None:
+        """Check a silent peer; called once a second."""
         now = self.host.now.ms
         if self.state is SessionState.NEGOTIATING:
             if now - self._heartbeats.since_ms > NEGOTIATION_TIMEOUT_MS:

@@ -115,6 +115,7 @@ class Chunked(Mapping[bytes, V]):
             self.turn()
 
     def take(self, key: bytes) -> V | None:
+        """Remove an entry and return its value; None if there is none."""
         value = self.newest.pop(key, None)
         return self._take_older(key) if value is None and self.older else value
 

@@ -371,6 +371,7 @@ def _undeleted(
 
 
 def _rows_of(keys: list[bytes], rows: dict[bytes, int]) -> NDArray[np.int64]:
+    """Look up many keys; -1 for missing ones."""
     return np.fromiter(map(rows.get, keys, repeat(-1)), np.int64, len(keys))
 
 

@@ -439,6 +439,7 @@ def _checksum(fields: tuple[int, int, int, int, bytes], body: Buffer) -> int:
 
 
 def _check_body(body: bytes) -> None:
+    """Raise FormatError unless a block's body consists of queues."""
     at = 0
     while at < len(body):
         if len(body) - at < _QUEUE.size:

@@ -92,6 +92,7 @@ class SlicedRecovery:
 
     @property
     def timestamp(self) -> int:
+        """Time of the last record, in seconds since the epoch."""
         if not self._rows:
             return 0
         return int(ANY_RECORD.column(self._journal.part(self._rows - 1, self._rows), "timestamp")[0])

@@ -63,6 +63,7 @@ class Guard:
 
     @property
     def authenticates(self) -> bool:
+        """True if each request must be signed by a user."""
         return self._options.authentication
 
     def setters(self) -> dict[str, Callable[[bool], None]]:

@@ -96,6 +96,7 @@ class AccessTables:
     # -- users
 
     def create_user(self, info: UserInfo) -> None:
+        """Create a user. Raises `Invalid`."""
         user = user_from(info)
         if user.name in self.users:
             raise Invalid("The user is existed")
@@ -180,6 +181,7 @@ def _compose(texts: Iterable[str], _: None) -> bytes:
 
 
 def user_from(info: UserInfo) -> User:
+    """Return the user of a body. Raises `Invalid`."""
     name, password = (info.username or "").strip(), info.password or ""
     if not name:
         raise Invalid("username can not be blank")

@@ -223,6 +223,7 @@ class NameserverLink:
         self._link.follow(name)
 
     def ask(self, request: Frame, now_ms: int, done: Callable[[Frame | None], None]) -> bool:
+        """Send a request, if it is connected; `done` gets the answer or None. Return False if it is not."""
         is_connected = self._link.is_connected
         if is_connected:
             self._link.ask(request, now_ms, done)

@@ -383,6 +383,7 @@ def _nothing_first() -> None:
 
 
 def _physical_memory() -> int:
+    """Return the memory of this machine, in bytes."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

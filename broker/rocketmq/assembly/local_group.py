@@ -155,6 +155,7 @@ def open_local_group(directory: Path, options: GroupOptions) -> list[tuple[Group
 
 
 def _kept_secret(directory: Path) -> str | None:
+    """Return the secret of an existing group; None for a group that was made without one."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
         secret = load_rocketmq_config(file).peer_secret
         return None if secret is None else secret.decode()
@@ -184,6 +185,7 @@ def _new_group(options: GroupOptions) -> list[GroupNode]:
 
 
 def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:
+    """Return why the nodes could not listen on their ports; None if they could."""
     try:
         for node in nodes:
             for port in node.ports:
@@ -194,6 +196,7 @@ def _fault_of_ports(nodes: Sequence[GroupNode]) -> str | None:
 
 
 def _kept_node(directory: Path, options: GroupOptions) -> list[GroupNode] | None:
+    """Return the nodes of the group that is there, from the configuration of one of them; None without one."""
     for file in sorted(directory.glob(f"node[1-9]/{CONFIG_NAME}")):
         return _read_group(file, (read_digits(file.parent.name.removeprefix("node")) or 0) - 1, options)
     return None

@@ -165,6 +165,7 @@ class RocketConfig:
 
     @property
     def pages_port(self) -> int | None:
+        """The port of the pages for monitoring; None if there are none."""
         return self.metrics_port if self.exports_metrics else None
 
     @property

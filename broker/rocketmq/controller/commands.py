@@ -72,6 +72,7 @@ def encode_command(command: Command) -> str:
 
 
 def decode_command(text: str) -> Command:
+    """Decode a command. Raises `FormatError`."""
     read = _TEXT.read_value(fastjson.loads(text))
     broker_id, ids = read.broker_id, read.broker_ids
     if read.what == "applyId" and broker_id is not None:
@@ -129,9 +130,11 @@ class GroupMachine:
         self._groups = groups
 
     def check(self, text: str) -> None:
+        """Check that a text is a command. Raises `FormatError`."""
         decode_command(text)
 
     def check_state(self, text: str) -> None:
+        """Check that a text is a state. Raises `FormatError`."""
         _read_state(text)
 
     def apply(self, text: str) -> None:

@@ -60,6 +60,7 @@ class ClientAsker:
         return self.client.telemetry is not None
 
     def go_on(self, work: Callable[[], None]) -> None:
+        """Do more for the call, later; a fault ends the call."""
         try:
             work()
         except Exception as error:
@@ -75,6 +76,7 @@ class ClientAsker:
         self._backend.find_group(name, topic, partial(self._go_on_with, then))
 
     def _go_on_with(self, then: Callable[[F], None], found: F | CallRejected) -> None:
+        """Call `then` with a lookup's result; a fault ends the call."""
         try:
             if isinstance(found, CallRejected):
                 raise found
@@ -95,6 +97,7 @@ class ClientAsker:
         return link
 
     def _take(self, done: Done, answer: Frame) -> None:
+        """Handle an answer; a fault ends the call."""
         try:
             if self._is_guarded and answer.code == ResponseCode.NO_PERMISSION:
                 raise CallRejected(Code.UNAUTHORIZED, answer.remark or "")

@@ -80,6 +80,7 @@ def properties_of(message: Message, producer_group: str, host: Host, now_ms: int
 
 
 def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None:
+    """Add the times at which a message was made, and is to be delivered. Raises `CallRejected`."""
     if system.HasField("delivery_timestamp"):
         if not is_time(system.delivery_timestamp):
             raise CallRejected(Code.ILLEGAL_DELIVERY_TIME, "the delivery timestamp is none that can be")
@@ -93,6 +94,7 @@ def _add_times(properties: dict[str, str], system: Message, now_ms: int) -> None
 
 
 def _add_place(properties: dict[str, str], system: Message) -> None:
+    """Add the properties that choose the queue. Raises `CallRejected`."""
     group: str = system.message_group
     if group:
         if len(group.encode()) >= _GROUP_BYTES_MAX:

@@ -101,6 +101,7 @@ class Sending:
         return broker, frame
 
     def _place(self, topic: Topic, message: Message) -> tuple[str, int]:
+        """Return the broker and the queue for a message. Raises `CallRejected`."""
         count = sum(each for _, each in topic.writes)
         if count < 1:
             raise CallRejected(Code.FORBIDDEN, "no writable queue")
@@ -170,6 +171,7 @@ class Sending:
 
 
 def _check_type(topic: Topic, kind: MessageType) -> None:
+    """Check that a topic accepts a type of messages. Raises `CallRejected`."""
     if topic.name.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):
         return
     expected = topic.types

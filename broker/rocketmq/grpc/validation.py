@@ -57,6 +57,7 @@ def check_lite_topic(name: str) -> str:
 
 
 def check_count(count: int, what: str) -> None:
+    """Check the number of things in one request. Raises `CallRejected`."""
     if count > _COUNT_MAX:
         raise CallRejected(Code.BAD_REQUEST, f"too many {what}: {count}, max is {_COUNT_MAX}")
 

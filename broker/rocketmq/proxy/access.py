@@ -98,6 +98,7 @@ class ProxyAccess:
             checked(_unauthorized(_NO_NAME))
 
     def must_see(self, frame: Frame) -> bool:
+        """Return whether `check_record` must check a request, too."""
         return self._checks.authorization and frame.code in PLACES
 
     def check_record(self, frame: Frame, address: str, record: Record, checked: Checked) -> None:
@@ -150,6 +151,7 @@ class ProxyAccess:
 
 
 def _denial(name: str, address: str, wanted: Sequence[Need], policies: Policies) -> CallRejected | None:
+    """Return the reason why one of the needs is denied; None if none is."""
     for need in wanted:
         reason = policies.deny(need, address)
         if reason is not None:

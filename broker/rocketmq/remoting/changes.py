@@ -120,6 +120,7 @@ def altered(
 def _fault(
     attribute: Attribute, sign: str, name: str, value: str, current: Mapping[str, str], is_new: bool
 ) -> str | None:
+    """Return the reason why a known attribute cannot be changed so; None if it can."""
     if sign == "-":
         if is_new:
             return f"only add attribute is supported while creating topic. key: {name}"

@@ -239,6 +239,7 @@ class PlainSender:
         return accepted
 
     def _read_form(self, known: _ConnectionCache, header: bytes, body: memoryview, end: int) -> _Accepted | None:
+        """Read a message that has one of the forms; return None if it has none."""
         for form in known.forms:
             read = form.posted.read(header)
             if read is not None:
@@ -263,6 +264,7 @@ class PlainSender:
     def _message(
         self, way: _RequestTemplate, shape: _PropertyTemplate, posted: Posted, data: Buffer
     ) -> PlainMessage | None:
+        """Make the message to be stored. None if the sender must handle it."""
         _, queue_id, born_ms, pieces, _, body_at, end = posted
         values = pieces[1::2]
         if queue_id >= way.queues or end - body_at > self._body_max:

@@ -260,6 +260,7 @@ class CommitLog:
         )
 
     def _sound_behind(self, offset: int) -> tuple[int, Record] | None:
+        """Return the first sound record anywhere after `offset`, with its offset; None if there is none."""
         at = offset + 1
         while at < self.files.end:
             file, place = self.files.place(at)
@@ -271,6 +272,7 @@ class CommitLog:
 
 
 def _check_record(record: Record, place: int, offset: int) -> None:
+    """Raise `FormatError` unless a record at a place of its file, and at an offset of the log, is sound."""
     if not record.is_body_sound or record.physical_offset != offset:
         raise FormatError("Record", place, "its checksum or its own offset is wrong")
 
@@ -289,6 +291,7 @@ _MAGICS = (Magic.V1.to_bytes(4, "big"), Magic.V2.to_bytes(4, "big"))
 
 
 def _sound_record(buffer: memoryview, begin: int, end: int, file_offset: int) -> tuple[int, Record] | None:
+    """Return the first sound record between two places of a file, with its offset; None if there is none."""
     data = bytes(buffer[begin:end])
     for magic in _MAGICS:
         at = data.find(magic)

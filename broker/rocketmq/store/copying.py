@@ -131,6 +131,7 @@ class RunReader:
 
 
 def _long_run(columns: PlainColumns, offset: int, data: memoryview, queues: Queues) -> Run | None:
+    """Make a run of columns; None if one of the queues does not accept them, or there are no records."""
     parts = []
     for each in columns.queues:
         queue = _open_queue(each.topic, each.queue_id, queues)
@@ -145,6 +146,7 @@ def _long_run(columns: PlainColumns, offset: int, data: memoryview, queues: Queu
 
 
 def _open_queue(field: bytes, queue_id: int, queues: Queues) -> ConsumeQueue | None:
+    """Open the queue that a record names; None if it cannot exist."""
     try:
         topic = field[1:].decode()
     except UnicodeDecodeError:

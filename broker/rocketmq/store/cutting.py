@@ -32,6 +32,7 @@ def note_cut(root: Folder, stored_ms: int, offset: int) -> None:
 
 
 def noted_cut(root: Folder, stored_ms: int) -> int | None:
+    """Return the offset at which the log was being cut when the process ended; None if it was not."""
     if CUT_NAME not in root.names():
         return None
     file = root.open(CUT_NAME, FLUSH_MARK.size)

@@ -30,5 +30,6 @@ def is_place(topic: str, queue_id: int) -> bool:
 
 
 def check_place(topic: str, queue_id: int) -> None:
+    """Raise `NoPlace` unless a topic can have a queue with this id."""
     if not is_place(topic, queue_id):
         raise NoPlace(f"there can be no queue {queue_id} of a topic {topic[:80]!r}")

@@ -174,6 +174,7 @@ class Clients:
         return list(silent)
 
     def producer(self, client_id: str) -> object | None:
+        """Return the connection of a producer; None if it has none."""
         for members in self.producers.values():
             for connection, member in members.items():
                 if member.client_id == client_id:

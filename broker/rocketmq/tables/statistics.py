@@ -50,6 +50,7 @@ class Rate:
         self.total += count
 
     def sample(self, now_ms: int) -> None:
+        """Remember the count; to be called once a second."""
         self._samples.append((now_ms, self.total))
 
     def text(self) -> str:

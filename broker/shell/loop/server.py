@@ -422,6 +422,7 @@ class Server:
             self._flush()
 
     def _until_tick_s(self) -> float:
+        """Return the time of a tick in seconds, or less if an action is due before."""
         due_ms = self._node.timers.next_ms
         if due_ms is None:
             return TICK_S

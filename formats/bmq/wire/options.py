@@ -128,6 +128,7 @@ def sub_queue_infos(area: memoryview) -> list[SubQueueInfo]:
 
 
 def _offset(area: memoryview, kind: int) -> int:
+    """Return the offset of the option of type `kind`, which must be present."""
     at = 0
     for option in iter_options(area):
         if option.type == kind:

@@ -94,6 +94,7 @@ class IndexFile:
 
     @staticmethod
     def size_of(slots: int, entries: int) -> int:
+        """Size of a file with `slots` and `entries`, in bytes."""
         return INDEX_HEADER.size + slots * SLOT_BYTES + entries * INDEX_ENTRY.size
 
     @property

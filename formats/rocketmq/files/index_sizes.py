@@ -35,10 +35,12 @@ class IndexLayout(NamedTuple):
 
     @property
     def size(self) -> int:
+        """The size of a file, in bytes."""
         return IndexFile.size_of(self.slots, self.entries)
 
     @property
     def entries_at(self) -> int:
+        """The offset of entry 0, in bytes."""
         return _HEADER_BYTES + self.slots * SLOT_BYTES
 
 

@@ -120,6 +120,7 @@ class _Draft:
         self._null[rows] = False
 
     def put_shared(self, rows: NDArray[Any], values: list[Any], which: NDArray[np.int64]) -> None:
+        """Set each of `rows` to one of `values`, which may be None."""
         self.put(rows, which + len(self._pool))
         if self.column.kind is Kind.JSON:
             values = [None if value is None else json.dumps(value) for value in values]

@@ -62,6 +62,7 @@ class Chunk:
 
     @property
     def offset(self) -> NDArray[np.int64]:
+        """Offset of each row's slot, in bytes."""
         return self.first_record_offset + self.index * JOURNAL_RECORD_SIZE
 
     @property
@@ -123,6 +124,7 @@ class ChunkScanner:
         self.damaged = False
 
     def chunk(self, place: int, records: NDArray[Any]) -> Chunk:
+        """Make rows of the records at `place` and after it, without a copy if all of them are sound."""
         index = np.arange(place, place + len(records), dtype=np.int64)
         kinds = sound_kinds(records)
         if place == self._next and len(records) and kinds.all():

@@ -36,6 +36,7 @@ class DataFile:
 
     @property
     def size(self) -> int:
+        """The file's current size in bytes."""
         return os.fstat(self._file.fileno()).st_size
 
     def record(self, offset: int) -> tuple[bytes, DataRecord]:

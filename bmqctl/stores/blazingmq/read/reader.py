@@ -59,6 +59,7 @@ class JournalReader:
         return max(0, -(-(offset - self.first_record_offset) // JOURNAL_RECORD_SIZE))
 
     def offset_of(self, place: int) -> int:
+        """Return the offset of a slot, in bytes."""
         return self.first_record_offset + place * JOURNAL_RECORD_SIZE
 
     def read(self, place: int, count: int) -> bytes:

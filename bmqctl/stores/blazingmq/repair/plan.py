@@ -216,6 +216,7 @@ class Planner:
         del self._holes[:-HOLES_MAX]
 
     def _examine(self, place: int, record: Record) -> tuple[Record, list[str]]:
+        """Return the record as it is kept, and what was restored in it. Raises Unsound if it is not kept."""
         if isinstance(record, JournalOpRecord):
             return self._examine_sync_point(place, record)
         if isinstance(record, QueueOpRecord):

@@ -61,6 +61,7 @@ class QueueWitnesses:
         return None if entry is None else entry.queue_key
 
     def entry(self, queue_key: bytes, offset: int | None) -> Entry | None:
+        """Return the entry for a CREATION or ADDITION of a queue that points to `offset` (None: it is lost)."""
         there = None if offset is None else self._parse(offset)
         if there is not None and there.queue_key != queue_key:
             there = None

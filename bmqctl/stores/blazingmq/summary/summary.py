@@ -70,6 +70,7 @@ class Tally:
         return int(column[queue]) if column is not None and queue < len(column) else 0
 
     def take_records(self, indexes: NDArray[Any], records: NDArray[Any], kinds: NDArray[Any]) -> None:
+        """Count rejections and changes of apps, which only records show; call this before `take` for their chunk."""
         confirms = records.take(np.flatnonzero(kinds == RecordType.CONFIRM)).view(CONFIRM_RECORD.dtype)
         rejected = np.flatnonzero(CONFIRM_RECORD.column(confirms, "reason") & np.uint64(ConfirmReason.REJECTED))
         if len(rejected):

@@ -50,6 +50,7 @@ def _ignore(found: Fault) -> None:
 
 
 def read_checkpoint(store: StoreFiles) -> StoreCheckpoint | None:
+    """The checkpoint; None if it cannot be read."""
     data = _read(store.root / CHECKPOINT, _ignore, "checkpoint")
     return None if data is None or len(data) != CHECKPOINT_BYTES else STORE_CHECKPOINT.unpack(data)
 

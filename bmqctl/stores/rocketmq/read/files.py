@@ -178,6 +178,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _queue_number(name: str) -> int | None:
+    """The number of the queue whose folder has this name; None for any other name."""
     number = read_digits(name, INT_MAX)
     return number if name == str(number) else None
 

@@ -134,6 +134,7 @@ class LoggedQueues:
         self._held, self._count = [], 0
 
     def get(self, topic: str, queue_id: int) -> LoggedQueue | None:
+        """Return the records of a queue; None if there are none."""
         return self._found.get(self._keys.key(topic, queue_id))
 
     def items(self) -> Iterator[tuple[str, int, LoggedQueue]]:

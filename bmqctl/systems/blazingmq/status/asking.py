@@ -52,6 +52,7 @@ class Asking(NamedTuple):
     credentials: Credentials | None
 
     def client(self, host: str, port: int) -> AdminClient:
+        """Connect to a node. Raises `AdminLost`."""
         return AdminClient(host, port, *self)
 
 

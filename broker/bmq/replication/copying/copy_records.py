@@ -71,6 +71,7 @@ class CopyRecords:
 
     @property
     def point(self) -> AppendPoint:
+        """The end, which further records must continue."""
         files = self.files
         return _new(AppendPoint, (self.position, files.journal_end, files.data_end, self.is_fresh, self.lease_id_max))
 

@@ -201,6 +201,7 @@ class MessagePlaces:
 
 
 def _arrivals(files: PartitionFiles, key: bytes, wanted: Container[bytes]) -> dict[bytes, int]:
+    """Return the times, in seconds since the epoch, of a queue's messages in the journal, by GUID."""
     journal = files.journal.buffer
     found, _ = select(
         scan(journal, JOURNAL_START, (files.journal_end - JOURNAL_START) // JOURNAL_RECORD_SIZE), RecordType.MESSAGE

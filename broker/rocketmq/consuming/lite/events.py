@@ -52,6 +52,7 @@ class Events:
         client.asked_ms = now_ms
 
     def next(self, client_id: str, now_ms: int) -> str | None:
+        """Remove and return a client's oldest queue; None if it has none."""
         client = self._clients.get(client_id)
         if client is None or not client.queues:
             return None

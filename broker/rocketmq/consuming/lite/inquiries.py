@@ -111,6 +111,7 @@ class LiteInquiries:
         return with_body(bodies.PARENT_TOPIC_INFO.write(info))
 
     def _check_parent(self, topic: str) -> TopicConfig:
+        """Return the configuration of a parent topic. Raises `Refused`."""
         config = self._services.topics.get(topic)
         if config is None:
             raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic [{topic}] not exist.")
@@ -169,12 +170,14 @@ class LiteInquiries:
         return with_body(bodies.LITE_CLIENT_INFO.write(info))
 
     def _find_group(self, name: str) -> LiteGroup:
+        """Return the part of a group's configuration that is about lite topics. Raises `Refused`."""
         config = self._services.groups.table.get(name)
         if config is None:
             raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group [{name}] not exist.")
         return lite_group(config)
 
     def _find_parent(self, group: str) -> str:
+        """Return the parent topic that a group is bound to. Raises `Refused`."""
         parent = self._find_group(group).bound_topic
         if parent is None:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"Group [{group}] is not a LITE group.")
@@ -227,6 +230,7 @@ class LiteInquiries:
         peer.answer(request, with_body(bodies.LITE_GROUP_INFO.write(info)))
 
     def _lag(self, queue: str, group: str, parent: str) -> _Lag | None:
+        """Return the lag of a group in a lite topic of a parent; None if it has none, or there is no such topic."""
         lite = split_queue_name(queue)
         if lite is None or lite[0] != parent:
             return None
@@ -246,5 +250,6 @@ class LiteInquiries:
 
 
 def _minutes(config: TopicConfig) -> int:
+    """Return the minutes after which lite topics of a parent expire; -1 if they do not."""
     kept_ms = expiration_ms(config)
     return -1 if kept_ms is None else kept_ms // _MINUTE_MS

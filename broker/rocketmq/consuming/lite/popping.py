@@ -94,6 +94,7 @@ class LitePopper:
         self._try(asked, until_ms(header.born_ms, header.poll_ms, now_ms), now_ms)
 
     def _check(self, header: PopLiteMessageRequest, request: Request) -> None:
+        """Raise `Refused` for a request that must not be carried out."""
         broker, group, topic = self._services.options.address.address, header.consumer_group, header.topic
         if request.now_ms - header.born_ms - header.poll_ms > _LATE_MS:
             raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{broker}] pop message is timeout too much")

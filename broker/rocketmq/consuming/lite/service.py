@@ -95,6 +95,7 @@ class Subscribing:
         return success()
 
     def _change(self, change: bodies.LiteSubscription, peer: Peer, now_ms: int) -> None:
+        """Make one change. Raises `Refused`."""
         if len(change.client_id) > _CLIENT_ID_MAX:
             text = f"the client id is too long, the max is {_CLIENT_ID_MAX}"
             raise Refused(ResponseCode.INVALID_PARAMETER, text)
@@ -116,6 +117,7 @@ class Subscribing:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"{change.action[:40]} is no action")
 
     def _group(self, change: bodies.LiteSubscription) -> LiteGroup:
+        """Return the configuration of the group that a change is about. Raises `Refused`."""
         config = self._services.groups.table.get(change.group)
         if change.action != bodies.PARTIAL_REMOVE and (config is None or not config.consume_enable):
             raise Refused(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")

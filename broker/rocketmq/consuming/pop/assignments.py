@@ -140,6 +140,7 @@ def _compose(texts: Iterable[_Text]) -> str:
 def _share(
     queues: list[MessageQueue], clients: list[str], client: str, strategy: str | None, mode: RequestMode
 ) -> list[MessageQueue] | None:
+    """Return the queues of one client; None for an unknown strategy."""
     if strategy not in (_AVERAGE, _CIRCLE):
         log.warning("group %s asks for assignments by %s, which is unknown", mode.consumer_group, strategy)
         return None

@@ -366,6 +366,7 @@ class Popper:
         return True
 
     def _filter(self, header: PopMessageRequest) -> Filter:
+        """Return the filter of a request. Raises `Refused`."""
         text, kind = header.expression or "*", header.expression_type
         try:
             if header.expression and kind not in (None, "", TAG, SQL92):

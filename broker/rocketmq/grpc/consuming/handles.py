@@ -35,6 +35,7 @@ class ReceiptHandle(NamedTuple):
 
 
 def parse_handle(text: str) -> ReceiptHandle:
+    """Read a handle. Raises `CallRejected`."""
     words = text.split(" ")
     try:
         receipt = parse_receipt(text)

@@ -407,6 +407,7 @@ def _changed_handle(handle: ReceiptHandle, changed: consuming.ChangeInvisibleTim
 
 
 def _real(topic: str, group: str, receipt: Receipt) -> str:
+    """Return the topic that a message is in. Raises `CallRejected`."""
     try:
         return real_topic(topic, group, receipt.kind)
     except FormatError as error:
@@ -434,6 +435,7 @@ def _poll_ms(asked: Asked) -> int:
 
 
 def _filter(expression: Message) -> tuple[str, str]:
+    """Return the kind and the text of a subscription. Raises `CallRejected`."""
     text: str = expression.expression
     if expression.type == FilterType.SQL:
         if not text.strip():

@@ -49,27 +49,32 @@ class Appointment(NamedTuple):
 
 
 def read_registered(answer: Frame) -> Appointment:
+    """Read the answer to a registration. Raises `FormatError`."""
     head = read_header(RegisterBrokerToControllerResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_elected(answer: Frame) -> Appointment:
+    """Read the answer to an election. Raises `FormatError`."""
     head = read_header(ElectMasterResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer, head[3]))
 
 
 def read_replicas(answer: Frame) -> Appointment:
+    """Read the answer to a request for the master. Raises `FormatError`."""
     head = read_header(GetReplicaInfoResponse, answer.ext_fields)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, _set(answer))
 
 
 def read_notice(request: Frame) -> Appointment:
+    """Read a controller's notice that the roles have changed. Raises `FormatError`."""
     head = read_header(NotifyBrokerRoleChangedRequest, request.ext_fields)
     in_sync = _set(request, head.sync_state_set_epoch)
     return _appointment(head.master_epoch, head.master_broker_id, head.master_address, in_sync)
 
 
 def read_in_sync(answer: Frame) -> InSync:
+    """Read the answer to a proposed set. Raises `FormatError`."""
     return _set(answer)
 
 

@@ -260,6 +260,7 @@ class ControlledMembership:
     # -- answers
 
     def _check(self, answer: Frame, *codes: ResponseCode) -> None:
+        """Raise `FormatError` unless an answer has one of the codes."""
         if answer.code not in codes:
             raise FormatError("Answer.code", 0, f"code {answer.code}, {(answer.remark or '')[:200]!r}")
 

@@ -124,6 +124,7 @@ class ReplicationSession:
                 self._refuse(error)
 
     def refuse_id(self, broker_id: int) -> str | None:
+        """Return why the other end cannot be the broker with this id; None if it can."""
         return None if self._passed is None else self._passed.refuse_id(broker_id)
 
     def _refuse(self, error: FormatError) -> None:

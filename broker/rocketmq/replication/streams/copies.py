@@ -188,10 +188,12 @@ class Copies:
         return 1 + sum(copy.acknowledged >= end for copy in self._copies)
 
     def in_sync(self) -> int:
+        """Return the number of brokers in sync, this one included."""
         end = self._log.end
         return 1 + sum(copy.is_in_sync(end) for copy in self._copies)
 
     def acknowledged_by(self, replicas: int) -> int:
+        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         found = sorted((copy.acknowledged for copy in self._copies), reverse=True)
         if replicas <= 1:
             return self._log.end

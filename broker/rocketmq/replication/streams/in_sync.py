@@ -180,6 +180,7 @@ class InSyncSet:
         return max(len(self.members), len(self._proposed or ()))
 
     def acknowledged_by(self, replicas: int) -> int:
+        """Return the offset up to which `replicas` brokers have the log, this one included; -1 if there are fewer."""
         if replicas <= 1:
             return _EVERYTHING
         found = sorted((slave.acknowledged for slave in self.slaves.values()), reverse=True)

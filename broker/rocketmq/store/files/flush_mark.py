@@ -42,6 +42,7 @@ def make_mark(root: Folder) -> StoreFile | None:
 
 
 def read_mark(file: StoreFile) -> FlushMark | None:
+    """Return the mark in a file; None without one that is whole."""
     return decode_mark(file.buffer)
 
 
