@@ -9,7 +9,7 @@ __all__ = ["Now"]
 class Now:
     """The time of the current step: `wall_s` for records (seconds since the epoch), `ms` for durations (monotonic).
 
-    `part_ms` is the fraction of `wall_s`.
+    `part_ms` is the number of milliseconds since the beginning of the second `wall_s`.
     """
 
     __slots__ = ("ms", "part_ms", "wall_s")

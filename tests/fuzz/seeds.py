@@ -42,7 +42,7 @@ def _events() -> dict[int, dict[tuple[str, int], tuple[bytes, bytes, bool]]]:
 
 
 def bodies(event_type: EventType, opening: bool | None = None) -> list[bytes]:
-    """Bodies of events; `opening` selects those that begin a stream, or the others."""
+    """Bodies of events; `opening` selects bodies that begin a stream, or all others."""
     every = _events().get(event_type, {}).values()
     return sorted({body for _, body, first in every if opening is None or opening == first}, key=len)
 

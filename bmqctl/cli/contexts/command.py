@@ -37,8 +37,8 @@ _OWN_ADDRESS: Final = frozenset(
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
-# Those whose nameserver a context may give: `rocketmq:///TOPIC` names none. Of the commands with two ends they are
-# those that can sign for either.
+# A context may give the nameserver of these, as in `rocketmq:///TOPIC`. Among commands with two ends, only the ones that
+# can sign for either end have such arguments.
 _TOPICS: Final = ("uri", "to")
 _TWO_TOPICS: Final = ("source", "destination")
 _SIGNS_FOR_EITHER: Final = "to_authn_data"

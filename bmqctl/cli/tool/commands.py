@@ -239,7 +239,7 @@ def subscriptions_of(wanted: tuple[Subscription, ...]) -> tuple[StreamSubscripti
 
 
 def subscription_faults(wanted: tuple[Subscription, ...]) -> list[str]:
-    """Check expressions locally; return the errors that no broker could avoid."""
+    """Check expressions locally; return the errors of those that no broker could compile."""
     # Few sessions have expressions, and their grammar is slow to load.
     from formats.bmq.expressions import ExpressionError, compile_expression
 

@@ -1,4 +1,7 @@
-"""Assembly of nodes from their parts, for the program, the tests' rigs and the simulator alike."""
+"""Assembly of nodes from their parts, for the program, the tests' rigs and the simulator alike.
+
+Members of a cluster and proxies import their parts when they are made, so that other nodes start faster.
+"""
 
 from __future__ import annotations
 

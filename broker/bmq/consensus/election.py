@@ -13,8 +13,8 @@ Departures from the reference, with which members of both kinds still work toget
   or the leader has resigned; some nodes that answered had not noticed that yet. When all nodes are up, the wait is in
   proportion to the part of it that is left, so that the node that was started first leads, as with the reference.
 - A scout asks the nodes that come up while it scouts, too.
-- A node supports one scout at a time: of two, the one of the higher term, or of the lower id in the same term. So two
-  nodes rarely propose themselves and split the votes.
+- A node supports one scout at a time: of two, the one of the higher term, which does not support the other, or of the
+  lower id in the same term. So two nodes rarely propose themselves and split the votes.
 - A leader that follows a newer one supports it; two leaders in one term both resign.
 """
 

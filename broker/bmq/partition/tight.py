@@ -73,7 +73,9 @@ class _Woken(HeldRecords):
 class DrainedPartition(RollingPartition, Protocol):
     """A partition without room for its reserved records."""
 
-    def change(self) -> Change: ...
+    def change(self) -> Change:
+        """Return the change of a rollover, which must not be continued after a partial failure."""
+        ...
 
     def roll_slowly(self, rolling: TightRollover) -> None: ...
 

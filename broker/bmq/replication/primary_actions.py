@@ -68,7 +68,7 @@ class PrimaryActions(ReplicaActions):
         self.damaged.add(fact.node_id)
 
     def forget_damaged(self, node_id: int) -> None:
-        """Forget a damaged node: the position from which it is healed was never its report."""
+        """Forget a node, if it is a damaged one: it never reported the position from which it is healed."""
         if node_id in self.damaged:
             self.damaged.discard(node_id)
             self.progress.pop(node_id, None)

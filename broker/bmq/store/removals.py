@@ -12,7 +12,7 @@ producers and of GUIDs, for each producer its client id and greatest tick, and 6
 since a new primary has no time to sort. Integers are little-endian.
 
 Primary and replicas read a journal in parts while it grows, and write its removals here before they remove it. An
-incomplete block ends its file: a repetition of a removed message may then be taken for a new one.
+incomplete block ends its file. No message is lost then, but a repetition of a removed one may be taken for a new one.
 
 A block's age is the lesser of those by two clocks, either of which may overstate it: a wall clock may be set, and a
 monotonic one restarts with the machine, or is another machine's.

@@ -1,8 +1,8 @@
 """The resources that a request concerns, and the actions on them of which one must be allowed.
 
 Source: DefaultAuthorizationContextBuilder and the annotations of request headers. There, requests without a header name
-no resource, so that every user may send them; here, those that change or show the cluster concern the cluster, and
-those with groups or topics in the body concern these. Where a field is absent, the original checks nothing; here the
+no resource, so that every user may send them. Here, requests that change or show the cluster concern the cluster, and
+requests with groups or topics in the body concern these. Where a field is absent, the original checks nothing; here the
 request is refused, unless `OPTIONAL` says why its absence opens nothing.
 
 Messages named by their log offset are checked by their record; see `needs_of_record`.

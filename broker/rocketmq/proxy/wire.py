@@ -80,7 +80,7 @@ class Wire:
         self._is_dialing = self._is_left = False
         self._refused_ms: int | None = None
         self._reason = ""
-        # Requests that wait for the connection, and those that wait for answers.
+        # Requests that wait for the connection, and requests that wait for answers.
         self._queued: deque[_Queued] = deque()
         self._queued_bytes = 0
         self._calls: dict[int, _SentCall] = {}

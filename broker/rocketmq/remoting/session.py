@@ -235,7 +235,7 @@ class Session:
             self._changed(self)
 
     def output_size(self) -> int:
-        """Return the size of unsent output, including that at the gate."""
+        """Return the size of unsent output in bytes, including output that waits at the gate."""
         return len(self._output) + len(self._passed) + self._held_bytes
 
     def memory_size(self) -> int:

@@ -72,7 +72,7 @@ class Groups:
         return self.find_all([group], now_ms).get(group) if config is None else config
 
     def find_all(self, groups: Iterable[str], now_ms: int) -> dict[str, GroupConfig]:
-        """Return groups by name, creating missing ones in one change; omit those that may not be created."""
+        """Return groups by name, creating missing ones in one change; leave out groups that may not be created."""
         found = {group: self.table.get(group) for group in groups}
         for group in found:
             self.kept.rely_on(group)

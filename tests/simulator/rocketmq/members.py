@@ -327,7 +327,7 @@ class Members:
     def _pulled(self, queue_id: int, begin: int, tags: str, answer: Frame) -> None:
         # A loss of power may have taken what was known of the queue.
         if answer.code not in (*FOUND, ResponseCode.PULL_OFFSET_MOVED):
-            raise Violation(f"{GROUP} pulls by the subscription that it has, and is told {answer.code}")
+            raise Violation(f"{GROUP} pulls by the subscription that it has, and gets {answer.code}")
         if answer.code not in FOUND:
             return
         promises, end = self._world.promises, int((answer.ext_fields or {})["nextBeginOffset"])

@@ -183,7 +183,7 @@ class Inspector:
 
         def taken(answer: Frame) -> None:
             if answer.code not in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND):
-                raise Violation(f"{INSPECTED} peeks at {topic}, and is told {answer.code}: {answer.remark}")
+                raise Violation(f"{INSPECTED} peeks at {topic}, and gets {answer.code}: {answer.remark}")
             for record in records_of(answer) if answer.code == ResponseCode.SUCCESS else []:
                 place = topic, record.queue_id, record.queue_offset
                 self._world.promises.found(*place, name_of(record.body), record.stored_ms)
