@@ -37,8 +37,8 @@ _OWN_ADDRESS: Final = frozenset(
 )
 # Arguments and options that may name a topic with its nameserver.
 _ENDS: Final = ("to", "uri")
-# A context may give the nameserver of these, as in `rocketmq:///TOPIC`. Among commands with two ends, only the ones that
-# can sign for either end have such arguments.
+# A context may give the nameserver of these, as in `rocketmq:///TOPIC`. Of commands with two ends, only those that can
+# sign for either have such arguments.
 _TOPICS: Final = ("uri", "to")
 _TWO_TOPICS: Final = ("source", "destination")
 _SIGNS_FOR_EITHER: Final = "to_authn_data"
