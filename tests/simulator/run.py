@@ -173,7 +173,8 @@ def _recipe(seed: int, options: argparse.Namespace) -> Recipe:
     kind = kind_of(seed) if options.kind == "all" else options.kind
     steps = options.steps or KINDS[kind].steps
     features = frozenset[Feature]() if options.plain else None
-    return Recipe(kind, seed, steps, options.nodes, options.proxies, features)
+    without = frozenset(Feature[name.upper()] for name in options.without)
+    return Recipe(kind, seed, steps, options.nodes, options.proxies, features, without)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -193,6 +194,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, metavar="N", help="all worlds of N nodes, without the harsh faults")
     parser.add_argument("--proxies", action="store_true", help="with --nodes 2 or more: a tree of proxies below them")
     parser.add_argument("--plain", action="store_true", help="with --nodes: two queues, and nobody changes anything")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        choices=[each.name.lower() for each in Feature],
+        metavar="FEATURE",
+        help="leave out a feature, such as bounds: compiled modules do not look up replaced constants",
+    )
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument(
         "--shrink",
@@ -216,10 +225,9 @@ def main(words: Sequence[str] | None = None) -> int:
         return _tell(rewrite=options.rewrite)
     if options.story is not None:
         return _replay(options.story)
-    if options.kind != "bmq" and (options.nodes is not None or options.proxies or options.plain):
-        parser.error(
-            f"--kind {options.kind}: leave out --nodes, --proxies and --plain, which are for BlazingMQ's worlds"
-        )
+    if options.kind != "bmq" and (options.nodes is not None or options.proxies or options.plain or options.without):
+        theirs = "--nodes, --proxies, --plain and --without"
+        parser.error(f"--kind {options.kind}: leave out {theirs}, which are for BlazingMQ's worlds")
     if options.proxies and (options.nodes or 1) < 2:
         parser.error("--proxies: a tree of proxies is below a cluster; give --nodes 3")
     if options.plain and options.nodes is None:

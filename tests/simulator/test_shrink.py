@@ -14,6 +14,7 @@ from tests.simulator.play import NotedWorld
 from tests.simulator.run import main
 from tests.simulator.shrink import fewest, promise_of, read_story, replay, shrink
 from tests.simulator.worlds import recipes
+from tests.simulator.worlds.features import Feature
 from tests.simulator.worlds.recipes import Recipe, record
 
 STORIES = sorted(Path(__file__).with_name("stories").glob("*.txt"))
@@ -116,3 +117,13 @@ def test_a_failure_has_its_faults_and_events(capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.stem)
 def test_no_story_fails_any_longer(path: Path) -> None:
     assert replay(read_story(path.read_text())) == ""
+
+
+def test_recipe_leaves_out_a_feature() -> None:
+    whole = Recipe("bmq", 9, 2_000)
+    part = whole._replace(without=frozenset({Feature.BOUNDS}))
+    features = whole.settled().features
+    assert features is not None
+    assert Feature.BOUNDS in features
+    assert part.settled().features == features - {Feature.BOUNDS}
+    assert part.command == "scripts/simulate --without bounds --seed 9 --trace"

@@ -55,7 +55,10 @@ def kind_of(seed: int) -> str:
 
 
 class Recipe(NamedTuple):
-    """All that a world is made of. The seed decides on the nodes and features of a BlazingMQ world that gives none."""
+    """All that a world is made of.
+
+    The seed decides on the nodes and features of a BlazingMQ world that gives none; the world leaves out `without`.
+    """
 
     kind: str
     seed: int
@@ -63,6 +66,7 @@ class Recipe(NamedTuple):
     nodes: int | None = None
     has_proxies: bool = False
     features: frozenset[Feature] | None = None
+    without: frozenset[Feature] = frozenset()
 
     def settled(self) -> Recipe:
         """The same world, with its features."""
@@ -70,8 +74,9 @@ class Recipe(NamedTuple):
             return self
         shape = shape_of(self.seed)
         if self.nodes is None:
-            return self._replace(nodes=shape.nodes, has_proxies=shape.has_proxies, features=shape.features)
-        return self._replace(features=features_of(self.seed))
+            features = shape.features - self.without
+            return self._replace(nodes=shape.nodes, has_proxies=shape.has_proxies, features=features)
+        return self._replace(features=features_of(self.seed) - self.without)
 
     def make(self) -> Playable:
         """Make the world."""
@@ -95,6 +100,7 @@ class Recipe(NamedTuple):
         words = ["scripts/simulate", f"--kind {self.kind}"] if self.kind != "bmq" else ["scripts/simulate"]
         words += ["--proxies"] if self.has_proxies else []
         words += ["--plain"] if self.features is not None else []
+        words += [f"--without {each.name.lower()}" for each in sorted(self.without, key=lambda each: each.name)]
         words += [f"--nodes {self.nodes}"] if self.nodes is not None else []
         words += [f"--steps {self.steps}"] if self.steps != KINDS[self.kind].steps else []
         return " ".join([*words, f"--seed {self.seed} --trace"])
